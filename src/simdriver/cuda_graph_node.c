@@ -268,6 +268,8 @@ static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params, unsigned *
     if (!params->bytesize || props->handleTypes ||
         (params->accessDescCount && !params->accessDescs))
         return CUDA_ERROR_INVALID_VALUE;
+    if (props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return CUDA_ERROR_NOT_SUPPORTED;
     r = guest_pool_place(props, ret_place);
     if (r != CUDA_SUCCESS)
         return r == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : r;

@@ -17,8 +17,8 @@
 #include "simdriver/guest.h"
 
 #define PIECE (2 * MIB)
-#define NOWHERE (-2) /* CU_DEVICE_INVALID */
-#define HOST (-1)    /* CU_DEVICE_CPU */
+#define NOWHERE GUEST_PLACE_NONE
+#define HOST GUEST_PLACE_HOST
 
 /* Places are CUdevices. */
 struct piece {
@@ -30,7 +30,7 @@ struct piece {
 
 struct managed {
     uint64_t address, bytes;
-    uint32_t context;
+    uint32_t context; /* 0: a pool has it */
     struct piece *pieces;
 };
 
@@ -119,14 +119,20 @@ void guest_managed_touch(uint64_t address, unsigned device)
 
 /* Making and freeing */
 
+static void claim(const struct managed *row, uint64_t bytes)
+{
+    if (row->context)
+        guest_state()
+            ->processes[guest.sim->slot]
+            .usage[guest_context(row->context)->device]
+            .claimed_bytes += bytes;
+}
+
 static void end(struct managed *row)
 {
     for (size_t i = 0; i < (row->bytes + PIECE - 1) / PIECE; i++)
         leave(row, i);
-    guest_state()
-        ->processes[guest.sim->slot]
-        .usage[guest_context(row->context)->device]
-        .claimed_bytes -= row->bytes;
+    claim(row, -row->bytes);
     free(row->pieces);
     *row = all.list[--all.count];
 }
@@ -166,29 +172,46 @@ static bool grow(void)
     return true;
 }
 
+/* What has its address; it is on the host. */
+static bool add(struct managed row, int preferred)
+{
+    size_t count = (row.bytes + PIECE - 1) / PIECE;
+
+    if (!grow())
+        return false;
+    row.pieces = calloc(count, sizeof(*row.pieces));
+    if (!row.pieces)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        row.pieces[i] =
+            (struct piece){.on = HOST, .preferred = (int8_t)preferred, .prefetched = NOWHERE};
+    claim(&row, row.bytes);
+    all.list[all.count++] = row;
+    return true;
+}
+
 uint64_t guest_managed_make(uint64_t bytes, uint32_t context)
 {
     struct managed row = {.bytes = bytes, .context = context};
-    size_t count;
 
     row.bytes = bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
-    count = (bytes + PIECE - 1) / PIECE;
-    if (!grow())
-        return 0;
     row.address = address_take(bytes, context);
     if (!row.address)
         return 0;
-    row.pieces = calloc(count, sizeof(*row.pieces));
-    if (!row.pieces) {
-        (void)address_give(row.address, &bytes, &context);
-        return 0;
-    }
-    for (size_t i = 0; i < count; i++)
-        row.pieces[i] = (struct piece){.on = HOST, .preferred = NOWHERE, .prefetched = NOWHERE};
-    guest_state()->processes[guest.sim->slot].usage[guest_context(context)->device].claimed_bytes +=
-        bytes;
-    all.list[all.count++] = row;
-    return row.address;
+    if (add(row, NOWHERE))
+        return row.address;
+    (void)address_give(row.address, &bytes, &context);
+    return 0;
+}
+
+bool guest_managed_add(uint64_t address, uint64_t bytes, int preferred)
+{
+    return add((struct managed){.address = address, .bytes = bytes}, preferred);
+}
+
+void guest_managed_remove(uint64_t address)
+{
+    end(find(address));
 }
 
 PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags)
@@ -235,7 +258,8 @@ PUBLIC CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr
         return r;
     if (attribute != CU_POINTER_ATTRIBUTE_IS_MANAGED &&
         attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
-        attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+        attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL &&
+        attribute != CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
         return CUDA_ERROR_NOT_SUPPORTED; /* no others are simulated */
     if (!data)
         return CUDA_ERROR_INVALID_VALUE;
@@ -246,6 +270,10 @@ PUBLIC CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr
         return CUDA_ERROR_INVALID_VALUE;
     if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
         return tell_ordinal(data, ptr);
+    if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
+        *(CUmemoryPool *)data = guest_pool_of(ptr);
+        return CUDA_SUCCESS;
+    }
     *(unsigned int *)data =
         attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED ? managed : CU_MEMORYTYPE_DEVICE;
     return CUDA_SUCCESS;

@@ -16,6 +16,13 @@
 
 enum {
     POOLS = 1024,
+    /* Default pools: the devices', of their memory; of managed memory that is best on a device, on
+     * the host, nowhere; the host's. */
+    MANAGED_POOLS = SIM_DEVICES,
+    MANAGED_HOST_POOL = MANAGED_POOLS + SIM_DEVICES,
+    MANAGED_NONE_POOL,
+    HOST_POOL,
+    OWN_POOLS, /* what programs make */
 };
 
 #define GRANULE (2 * MIB)
@@ -34,7 +41,7 @@ struct pool {
     struct heap heap;
 };
 
-static struct pool pools[POOLS]; /* the first ones are the devices' */
+static struct pool pools[POOLS];
 static unsigned current[SIM_DEVICES];
 static bool any_given; /* since the process began */
 
@@ -52,7 +59,7 @@ static void pool_begin(unsigned number, unsigned device, uint64_t max_bytes)
 
     pools[number] = (struct pool){
         .in_use = true,
-        .is_default = number < SIM_DEVICES,
+        .is_default = number < OWN_POOLS,
         .gen = pools[number].gen,
         .reuse = {1, 1, 1},
         .heap = {.device = device,
@@ -147,12 +154,29 @@ static CUresult check_host_props(const CUmemPoolProps *props)
 {
     bool is_node = props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
 
-    if (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return CUDA_ERROR_NOT_SUPPORTED;
     if (props->handleTypes || (is_node && props->location.id != 0) ||
         (!is_node && guest_state()->header.driver.host_memory == SIM_HOST_MEMORY_NODES))
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
+}
+
+/* Of managed memory: its place is where it is best, if there is one. */
+static CUresult check_managed_props(const CUmemPoolProps *props)
+{
+    if (props->handleTypes || props->maxSize)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (props->location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        return guest_check_device(props->location.id) == CUDA_SUCCESS ? CUDA_SUCCESS
+                                                                      : CUDA_ERROR_INVALID_DEVICE;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+        return props->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_NONE:
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
 }
 
 static CUresult check_props(const CUmemPoolProps *props)
@@ -161,10 +185,11 @@ static CUresult check_props(const CUmemPoolProps *props)
         props->allocType < CU_MEM_ALLOCATION_TYPE_PINNED ||
         props->allocType > CU_MEM_ALLOCATION_TYPE_MANAGED)
         return CUDA_ERROR_INVALID_VALUE;
+    if (props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return check_managed_props(props);
     if (is_on_host(props))
         return check_host_props(props);
     if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         (props->handleTypes && props->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
         return CUDA_ERROR_NOT_SUPPORTED;
     return guest_check_device(props->location.id) == CUDA_SUCCESS ? CUDA_SUCCESS
@@ -182,11 +207,26 @@ CUresult guest_pool_place(const CUmemPoolProps *props, unsigned *ret_place)
 
 static unsigned free_pool(void)
 {
-    for (unsigned i = SIM_DEVICES; i < POOLS; i++) {
+    for (unsigned i = OWN_POOLS; i < POOLS; i++) {
         if (!pools[i].in_use)
             return i;
     }
     return 0;
+}
+
+/* A pool with such properties, which make sense. */
+static void begin_with(unsigned number, const CUmemPoolProps *props)
+{
+    bool on_device = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    struct heap *heap = &pools[number].heap;
+
+    pool_begin(number, on_device ? guest.devices[props->location.id] : 0, props->maxSize);
+    heap->managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    heap->on_host = !heap->managed && is_on_host(props);
+    heap->shared = props->handleTypes != 0;
+    heap->preferred = on_device           ? props->location.id
+                      : is_on_host(props) ? GUEST_PLACE_HOST
+                                          : GUEST_PLACE_NONE;
 }
 
 PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
@@ -204,10 +244,7 @@ PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
     enter();
     number = free_pool();
     if (number) {
-        pool_begin(number, is_on_host(props) ? 0 : guest.devices[props->location.id],
-                   props->maxSize);
-        pools[number].heap.on_host = is_on_host(props);
-        pools[number].heap.shared = props->handleTypes != 0;
+        begin_with(number, props);
         *pool = handle_of(number);
     }
     leave();
@@ -399,7 +436,7 @@ static CUresult set_access(struct pool *pool, const CUmemAccessDesc *access)
 {
     if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
-    if (pool->heap.on_host)
+    if (pool->heap.on_host || pool->heap.managed)
         return set_host_access(pool, access);
     if (guest_check_device(access->location.id) != CUDA_SUCCESS ||
         guest.devices[access->location.id] != pool->heap.device)
@@ -428,6 +465,8 @@ PUBLIC CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *acc
 
 static bool has_access(const struct pool *pool, unsigned device)
 {
+    if (pool->heap.managed)
+        return true;
     return pool->heap.on_host ? pool->access >> device & 1 : pool->heap.device == device;
 }
 
@@ -489,7 +528,7 @@ PUBLIC CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
         return r;
     enter();
     if (find_pool(pool, &number) && !pools[number].imported && !pools[number].heap.on_host &&
-        pools[number].heap.device == guest.devices[device])
+        !pools[number].heap.managed && pools[number].heap.device == guest.devices[device])
         current[guest.devices[device]] = number;
     else
         r = CUDA_ERROR_INVALID_VALUE;
@@ -497,8 +536,58 @@ PUBLIC CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
     return r;
 }
 
-/* Other places than devices have none here. */
-static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type)
+/* By a place and a kind of memory */
+
+static bool is_of_device(const CUmemLocation *location, CUmemAllocationType type)
+{
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED;
+}
+
+static unsigned default_number(const CUmemPoolProps *props)
+{
+    if (props->allocType != CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return HOST_POOL;
+    if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return MANAGED_POOLS + guest.devices[props->location.id];
+    return is_on_host(props) ? MANAGED_HOST_POOL : MANAGED_NONE_POOL;
+}
+
+PUBLIC CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                       CUmemAllocationType type)
+{
+    CUresult r = guest_check();
+    CUmemPoolProps props = {.allocType = type};
+    unsigned number;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!pool || !location)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (is_of_device(location, type))
+        return cuDeviceGetDefaultMemPool(pool, location->id);
+    props.location = *location;
+    r = check_props(&props);
+    if (r != CUDA_SUCCESS)
+        return r;
+    enter();
+    number = default_number(&props);
+    if (!pools[number].in_use)
+        begin_with(number, &props);
+    *pool = handle_of(number);
+    leave();
+    return CUDA_SUCCESS;
+}
+
+/* Of other places than devices no pool but the default one is current here. */
+PUBLIC CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                CUmemAllocationType type)
+{
+    return location && is_of_device(location, type) ? cuDeviceGetMemPool(pool, location->id)
+                                                    : cuMemGetDefaultMemPool(pool, location, type);
+}
+
+PUBLIC CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
+                                CUmemoryPool pool)
 {
     CUresult r = guest_check();
 
@@ -506,33 +595,8 @@ static CUresult check_place(const CUmemLocation *location, CUmemAllocationType t
         return r;
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return CUDA_SUCCESS;
-}
-
-PUBLIC CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
-                                       CUmemAllocationType type)
-{
-    CUresult r = check_place(location, type);
-
-    return r == CUDA_SUCCESS ? cuDeviceGetDefaultMemPool(pool, location->id) : r;
-}
-
-PUBLIC CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
-                                CUmemAllocationType type)
-{
-    CUresult r = check_place(location, type);
-
-    return r == CUDA_SUCCESS ? cuDeviceGetMemPool(pool, location->id) : r;
-}
-
-PUBLIC CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
-                                CUmemoryPool pool)
-{
-    CUresult r = check_place(location, type);
-
-    return r == CUDA_SUCCESS ? cuDeviceSetMemPool(location->id, pool) : r;
+    return is_of_device(location, type) ? cuDeviceSetMemPool(location->id, pool)
+                                        : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* Memory */
@@ -604,6 +668,8 @@ static CUresult take(CUdeviceptr *ret_ptr, size_t bytes, const CUmemoryPool *han
         return r;
     if (!handle)
         number = current_of(device_of(stream));
+    if (guest_is_capturing(stream) && pools[number].heap.managed)
+        return CUDA_ERROR_NOT_SUPPORTED; /* by no graph here */
     if (guest_is_capturing(stream))
         return capture_take(ret_ptr, bytes,
                             pools[number].heap.on_host ? SIM_DEVICES : pools[number].heap.device,
@@ -733,4 +799,20 @@ bool guest_pool_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
         heap_range(address, ret_from, ret_bytes) || shared_pool_range(address, ret_from, ret_bytes);
     leave();
     return found;
+}
+
+CUmemoryPool guest_pool_of(uint64_t address)
+{
+    uint64_t from, bytes;
+    CUmemoryPool handle = NULL;
+    struct heap *heap;
+
+    enter();
+    heap = heap_range(address, &from, &bytes);
+    for (unsigned i = 0; heap && i < POOLS; i++) {
+        if (&pools[i].heap == heap)
+            handle = handle_of(i);
+    }
+    leave();
+    return handle;
 }

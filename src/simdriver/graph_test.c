@@ -571,6 +571,7 @@ static void on_the_host(void)
     (void)free_after(node, params.dptr);
     params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
     REFUSES(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     params.poolProps.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
     INVALID(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
     instantiate();

@@ -174,6 +174,9 @@ bool guest_pool_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
  */
 CUresult guest_pool_place(const CUmemPoolProps *props, unsigned *ret_place);
 
+/* The pool that gave it out, as a program knows it; NULL: none did. No lock held. */
+CUmemoryPool guest_pool_of(uint64_t address);
+
 /*
  * Under the machine's lock. Frees what cuMemAlloc gave out: false when it is nothing of that kind.
  * For one context, ends all holds on what is shared between processes: see cuda_ipc.c.
@@ -193,6 +196,15 @@ bool guest_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes); /* 
 bool guest_managed_free(uint64_t address);
 void guest_managed_touch(uint64_t address, unsigned device);
 void guest_managed_drop(uint32_t context);
+
+/* And so, of memory that a pool has, which is of no context. It is best at a place: an ordinal, or
+ * one of those below. False: there is no memory for it. */
+enum {
+    GUEST_PLACE_HOST = -1, /* CU_DEVICE_CPU */
+    GUEST_PLACE_NONE = -2, /* CU_DEVICE_INVALID */
+};
+bool guest_managed_add(uint64_t address, uint64_t bytes, int preferred);
+void guest_managed_remove(uint64_t address);
 
 /* And so, of what is mapped of external memory; and all of a context is freed. */
 bool guest_external_free(uint64_t address);

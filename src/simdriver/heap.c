@@ -122,7 +122,7 @@ uint64_t heap_addresses(uint64_t bytes)
 
 static void let_go(struct heap *heap, struct heap_chunk *chunk)
 {
-    if (heap->on_host)
+    if (heap->on_host || heap->managed)
         return;
     if (!heap->shared) {
         sim_discharge(guest.sim, heap->device, chunk->bytes);
@@ -139,7 +139,7 @@ static bool get(struct heap *heap, struct heap_chunk *chunk)
         .bytes = chunk->bytes,
     };
 
-    if (heap->on_host)
+    if (heap->on_host || heap->managed)
         return true;
     if (!heap->shared)
         return sim_charge(guest.sim, heap->device, chunk->bytes);
@@ -159,7 +159,8 @@ static struct heap_piece *add_chunk(struct heap *heap, uint64_t bytes)
     if (!get(heap, chunk))
         return NULL;
     *piece = (struct heap_piece){.from = heap_addresses(bytes), .bytes = bytes, .heap = heap};
-    if (!piece->from) {
+    if (!piece->from ||
+        (heap->managed && !guest_managed_add(piece->from, bytes, heap->preferred))) {
         let_go(heap, chunk);
         return NULL;
     }
@@ -223,7 +224,7 @@ struct heap_piece *heap_find(uint64_t address, struct heap **ret_heap)
     return piece;
 }
 
-bool heap_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
+struct heap *heap_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
 {
     for (unsigned i = 0; i < BUCKETS; i++) {
         for (const struct heap_piece *piece = buckets[i]; piece; piece = piece->same) {
@@ -231,10 +232,10 @@ bool heap_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
                 continue;
             *ret_from = piece->from;
             *ret_bytes = piece->bytes;
-            return true;
+            return piece->heap;
         }
     }
-    return false;
+    return NULL;
 }
 
 static void forget_given(struct heap_piece *piece)
@@ -304,6 +305,8 @@ static void give_back(struct heap *heap, uint64_t keep)
         }
         *at = chunk->next;
         heap->reserved_bytes -= chunk->bytes;
+        if (heap->managed)
+            guest_managed_remove(chunk->first->from);
         let_go(heap, chunk);
         free(chunk->first);
         free(chunk);

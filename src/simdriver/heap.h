@@ -23,6 +23,8 @@ struct heap {
     bool internal;      /* whether a stream may be made to wait for another one */
     bool shared;        /* other processes may have its chunks, which it keeps till its end */
     bool on_host;       /* they take nothing of a device */
+    bool managed;       /* they move: they are where they are touched, or prefetched to */
+    int preferred;      /* and the place where they are best: see guest_managed_add() */
     uint64_t reserved_bytes, reserved_high;
     uint64_t used_bytes, used_high; /* given out, or freed and not yet for everybody */
     struct heap_chunk *chunks;      /* oldest first */
@@ -34,8 +36,8 @@ uint64_t heap_take(struct heap *heap, uint64_t bytes, uint32_t stream);
 /* The piece that was given out at an address; NULL when there is none. Its heap. */
 struct heap_piece *heap_find(uint64_t address, struct heap **ret_heap);
 
-/* The piece that an address lies in, if it is given out. */
-bool heap_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes);
+/* The piece that an address lies in, if it is given out, and its heap; NULL. */
+struct heap *heap_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes);
 
 /* Where in which piece of memory of a shared heap a piece that was given out lies. */
 bool heap_locate(uint64_t address, uint32_t *ret_physical, uint64_t *ret_offset,

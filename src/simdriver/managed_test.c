@@ -15,6 +15,7 @@
 
 #define PIECE (2 * MIB)
 #define INVALID(call) GIVES(CUDA_ERROR_INVALID_VALUE, call)
+#define REFUSES(call) GIVES(CUDA_ERROR_NOT_SUPPORTED, call)
 
 static const struct sim_view *view(void)
 {
@@ -251,11 +252,97 @@ static void attaching(void)
     INVALID(cuStreamAttachMemAsync(t.streams[0], ptr, 0, 3));
 }
 
+static CUmemoryPool managed_pool(int type)
+{
+    const CUmemPoolProps props = {
+        .allocType = CU_MEM_ALLOCATION_TYPE_MANAGED,
+        .location = {.type = type},
+    };
+    CUmemoryPool pool;
+
+    OK(cuMemPoolCreate(&pool, &props));
+    return pool;
+}
+
+static uint64_t reserved(CUmemoryPool pool)
+{
+    cuuint64_t bytes;
+
+    OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes));
+    return bytes;
+}
+
+static void pools_move(void)
+{
+    CUmemLocation nowhere = {.type = CU_MEM_LOCATION_TYPE_NONE},
+                  device = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED};
+    CUmemoryPool pool, other, same, host;
+    CUdeviceptr ptr, second;
+    struct testing t;
+    unsigned managed;
+    uint64_t before;
+
+    testing_begin(&t);
+    before = testing_used_bytes();
+    props.maxSize = PIECE;
+    INVALID(cuMemPoolCreate(&pool, &props));
+    props.maxSize = 0;
+    props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    INVALID(cuMemPoolCreate(&pool, &props));
+
+    /* It takes nothing where it is given out, as much as it may be. */
+    pool = managed_pool(CU_MEM_LOCATION_TYPE_DEVICE);
+    OK(cuMemAllocFromPoolAsync(&ptr, 64 * GIB, pool, t.streams[0]));
+    OK(cuMemAllocFromPoolAsync(&second, 1000, pool, t.streams[0]));
+    HOLDS(reserved(pool) == 64 * GIB + PIECE && testing_used_bytes() == before);
+    OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr + 1));
+    OK(cuPointerGetAttribute(&same, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr + 1));
+    HOLDS(managed == 1 && same == pool);
+    HOLDS(attribute(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, ptr, PIECE) == 0);
+    OK(cuMemPrefetchAsync(ptr, 3 * PIECE, 1, t.streams[0]));
+    OK(cuMemPrefetchAsync(second, 1000, 0, t.streams[0]));
+    HOLDS(on_device(1) == 3 * PIECE && on_device(0) == PIECE);
+    OK(cuMemFreeAsync(ptr, t.streams[0]));
+    HOLDS(on_device(1) == 3 * PIECE);
+    OK(cuStreamSynchronize(t.streams[0]));
+    HOLDS(on_device(1) == 0 && reserved(pool) == PIECE);
+    OK(cuMemPoolDestroy(pool));
+    HOLDS(on_device(0) == PIECE);
+    OK(cuMemFree_v2(second));
+    HOLDS(testing_used_bytes() == before);
+
+    /* What is best on the host is not brought by a kernel. */
+    host = managed_pool(CU_MEM_LOCATION_TYPE_HOST);
+    OK(cuMemAllocFromPoolAsync(&ptr, PIECE, host, t.streams[0]));
+    HOLDS(attribute(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, ptr, PIECE) == CU_DEVICE_CPU);
+    INVALID(cuDeviceSetMemPool(0, host));
+
+    /* By a place and a kind there is one that nobody made. */
+    OK(cuMemGetDefaultMemPool(&pool, &device, CU_MEM_ALLOCATION_TYPE_MANAGED));
+    OK(cuMemGetMemPool(&same, &device, CU_MEM_ALLOCATION_TYPE_MANAGED));
+    OK(cuMemGetDefaultMemPool(&other, &nowhere, CU_MEM_ALLOCATION_TYPE_MANAGED));
+    HOLDS(pool == same && pool != other);
+    INVALID(cuMemPoolDestroy(pool));
+    REFUSES(cuMemGetDefaultMemPool(&other, &nowhere, CU_MEM_ALLOCATION_TYPE_PINNED));
+    device.type = CU_MEM_LOCATION_TYPE_HOST;
+    OK(cuMemGetDefaultMemPool(&other, &device, CU_MEM_ALLOCATION_TYPE_PINNED));
+    HOLDS(other != pool);
+    OK(cuMemAllocFromPoolAsync(&ptr, PIECE, pool, t.streams[0]));
+    OK(cuMemAllocFromPoolAsync(&second, PIECE, other, t.streams[0]));
+    OK(cuMemPrefetchAsync(ptr, PIECE, 0, t.streams[0]));
+    INVALID(cuMemPrefetchAsync(second, PIECE, 0, t.streams[0]));
+    HOLDS(on_device(0) == PIECE);
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    REFUSES(cuMemAllocFromPoolAsync(&ptr, PIECE, pool, t.streams[0]));
+}
+
 HOLDS_IN(pages_are_where_they_were_last_wanted, "", pages_come_and_go)
 HOLDS_IN(pages_give_way_to_other_memory, "", pages_give_way)
 HOLDS_IN(advice_is_told_again, "", advice)
 HOLDS_IN(a_kernel_brings_what_it_touches, "", kernels_touch)
 HOLDS_IN(memory_is_attached_whole, "", attaching)
+HOLDS_IN(a_pools_pages_move, "", pools_move)
 
 int main(void)
 {
@@ -266,6 +353,7 @@ int main(void)
         cmocka_unit_test(advice_is_told_again),
         cmocka_unit_test(a_kernel_brings_what_it_touches),
         cmocka_unit_test(memory_is_attached_whole),
+        cmocka_unit_test(a_pools_pages_move),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

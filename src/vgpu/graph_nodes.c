@@ -22,9 +22,13 @@ static CUresult expect_memory(const CUDA_MEM_ALLOC_NODE_PARAMS *params, const ch
     if (mode == VGPU_DENIED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     graphs_will_allocate();
-    if (mode == VGPU_ON && !pools_may_have(&params->poolProps, name))
+    if (mode != VGPU_ON)
+        return CUDA_SUCCESS;
+    if (params->poolProps.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED &&
+        vgpu_refuses(VGPU_WORD_UNACCOUNTED, name, "managed memory of graphs is not accounted for"))
         return CUDA_ERROR_NOT_SUPPORTED;
-    return CUDA_SUCCESS;
+    return pools_know_place(&params->poolProps.location, name) ? CUDA_SUCCESS
+                                                               : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* The driver is given what was looked at, and says in it where the memory will be. */

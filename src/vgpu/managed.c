@@ -28,6 +28,7 @@
 #include "base/lock.h"
 #include "region/ledger.h"
 #include "vgpu/grant.h"
+#include "vgpu/pools.h"
 #include "vgpu/real.h"
 
 /* How many there are, or were: while there is none nobody looks for one. */
@@ -109,6 +110,21 @@ static void end_placing(void)
     unlock_rwlock(&placing);
 }
 
+void managed_begin_placing(void)
+{
+    begin_placing();
+}
+
+void managed_end_placing(void)
+{
+    end_placing();
+}
+
+void managed_expect_pools(void)
+{
+    atomic_store(&any, true);
+}
+
 /* There was room, and it is charged. */
 static CUresult make_charged(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
                              const struct grant *grant)
@@ -161,6 +177,13 @@ static CUresult place_on_host(CUdeviceptr *ret_made, size_t bytes, unsigned int 
     return result;
 }
 
+void managed_say_kept(const struct vgpu_device *device, uint64_t bytes)
+{
+    vgpu_say(VGPU_WORD_MANAGED,
+             "%s: %llu MiB of managed memory exceed the limit and live on the host", device->uuid,
+             (unsigned long long)(bytes >> 20));
+}
+
 static CUresult make_on_host(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
                              const struct grant *grant)
 {
@@ -169,9 +192,7 @@ static CUresult make_on_host(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
 
     if (result != CUDA_SUCCESS)
         return result;
-    vgpu_say(VGPU_WORD_MANAGED,
-             "%s: %llu MiB of managed memory exceed the limit and live on the host",
-             grant->device->uuid, (unsigned long long)(bytes >> 20));
+    managed_say_kept(grant->device, bytes);
     *ptr = made;
     return CUDA_SUCCESS;
 }
@@ -450,16 +471,20 @@ static bool find_range(CUdeviceptr ptr, size_t bytes, CUdeviceptr *ret_base, siz
 static CUdevice home_of(CUdeviceptr ptr, size_t bytes)
 {
     struct allocation entry;
+    CUdevice home = CU_DEVICE_CPU;
     CUdeviceptr base;
     size_t size;
 
     if (!atomic_load_explicit(&any, memory_order_relaxed) || vgpu_mode() != VGPU_ON ||
-        !find_range(ptr, bytes, &base, &size) ||
-        !allocations_look(ALLOCATION_MANAGED, base, &entry))
+        !find_range(ptr, bytes, &base, &size))
         return CU_DEVICE_INVALID;
-    if (!entry.units || entry.shared || ptr < base || bytes > size - (ptr - base))
-        return CU_DEVICE_CPU;
-    return vgpu.devices[entry.device].handle;
+    if (!allocations_look(ALLOCATION_MANAGED, base, &entry)) {
+        if (!pools_home(ptr, &home))
+            return CU_DEVICE_INVALID;
+    } else if (entry.units && !entry.shared) {
+        home = vgpu.devices[entry.device].handle;
+    }
+    return ptr < base || bytes > size - (ptr - base) ? CU_DEVICE_CPU : home;
 }
 
 /* The device that is asked for, or else where the range may be. What is no device the driver says.

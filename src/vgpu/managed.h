@@ -38,6 +38,16 @@ void managed_end_unload(const void *owner, bool gone);
 bool managed_begin_context_end(unsigned context, struct allocations_bag *ret_bag);
 void managed_end_context_end(bool held, unsigned context, unsigned now);
 
+/* There is managed memory that no table has: where it may be its pool says (pools_home()). */
+void managed_expect_pools(void);
+
+/* Around what takes memory from a pool that must stay on the host: no place is looked up. */
+void managed_begin_placing(void);
+void managed_end_placing(void);
+
+/* One line says that so many bytes exceed the limit and live on the host. */
+void managed_say_kept(const struct vgpu_device *device, uint64_t bytes);
+
 /* So much more of it, or less, of this kind or another. */
 void managed_count_spilled(int64_t units);
 

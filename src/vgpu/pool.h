@@ -13,7 +13,10 @@ struct pool {
     struct vgpu_device *device;   /* NULL: of the host */
     bool shared;                  /* others may have its memory: it gives nothing back */
     bool bounded;                 /* by a size of its own */
-    bool on_host;                 /* of what the device, oversubscribed, has no room for */
+    bool on_host;                 /* ours, of what the device has no room for, or the limit */
+    bool managed;                 /* its memory moves between host and device */
+    bool made;                    /* by the program, and not the driver's own */
+    bool ending;                  /* the program destroyed it, and it has memory given out yet */
     bool of_graphs;               /* what graphs of this process allocate on the device */
     _Atomic uint64_t charged;     /* units */
     _Atomic uint64_t room;        /* bytes: no more than it had, to give out, when it was asked */
@@ -45,6 +48,10 @@ bool pool_add_uncharged(CUmemoryPool handle);
  * driver has no pools there.
  */
 struct pool *pool_on_host(struct vgpu_device *device);
+
+/* The one that holds managed memory which the limit has no room for: charged to nobody. NULL where
+ * there are too many pools. */
+struct pool *pool_managed_on_host(void);
 
 /* Units that it has; what is charged where the driver does not say. */
 uint64_t pool_reserved_units(const struct pool *pool);

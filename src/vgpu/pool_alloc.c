@@ -343,7 +343,7 @@ static CUresult take_known(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
 static bool may_live_on_host(const struct pool *pool)
 {
     return atomic_load(&vgpu.oversubscribed) && pool->device && !pool->shared && !pool->bounded &&
-           !pool->on_host;
+           !pool->on_host && !pool->managed;
 }
 
 /* Where it is the limit that has no room, what the host's pool has is there to be had again. */
@@ -361,18 +361,49 @@ static CUresult take_on_host(CUdeviceptr *ptr, size_t bytes, struct vgpu_device 
     return CUDA_SUCCESS;
 }
 
+/* Managed memory that the limit has no room for is made all the same, and stays on the host. */
+static CUresult take_kept(CUdeviceptr *ptr, size_t bytes, const struct vgpu_device *device,
+                          struct order order)
+{
+    struct pool *host = pool_managed_on_host();
+    CUresult result;
+
+    if (!host)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    order.pool = atomic_load(&host->handle);
+    managed_begin_placing();
+    result = order.driver(ptr, bytes, order.pool, order.stream);
+    managed_end_placing();
+    if (result == CUDA_SUCCESS)
+        managed_say_kept(device, bytes);
+    return result;
+}
+
 static CUresult take_anywhere(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
                               const struct order *order)
 {
     struct vgpu_device *device = pool->device;
     bool may = may_live_on_host(pool), full = false;
+    bool kept = pool->managed && atomic_load(&vgpu.managed) == LIMITS_MANAGED_RESIDENT;
     CUresult result = take_known(ptr, bytes, pool, order, &full);
 
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && kept)
+        return take_kept(ptr, bytes, device, *order);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && may)
         result = take_on_host(ptr, bytes, device, *order, full);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && device && !full)
         vgpu_count_refusal(device, REGION_REFUSAL_DATA);
     return result;
+}
+
+/* It becomes a graph's. */
+static CUresult capture(CUdeviceptr *ptr, size_t bytes, const struct pool *pool,
+                        const struct order *order)
+{
+    if (pool->managed && vgpu_refuses(VGPU_WORD_UNACCOUNTED, "cuMemAllocFromPoolAsync",
+                                      "managed memory of graphs is not accounted for"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return order->driver(ptr, bytes, order->pool, order->stream);
 }
 
 static CUresult take(CUdeviceptr *ptr, size_t bytes, const struct order *order)
@@ -386,10 +417,12 @@ static CUresult take(CUdeviceptr *ptr, size_t bytes, const struct order *order)
     /* Whether it becomes a graph's another thread may still decide, by a capture that it begins. */
     graphs_will_allocate();
     if (compute_begin_captured(order->stream, order->per_thread)) {
-        result = order->driver(ptr, bytes, order->pool, order->stream);
+        result = capture(ptr, bytes, pool, order);
         compute_end_captured();
         return result;
     }
+    if (pool->ending)
+        return CUDA_ERROR_INVALID_VALUE;
     if (pool->device && !pool->device->granted)
         return CUDA_ERROR_OUT_OF_MEMORY;
     return take_anywhere(ptr, bytes, pool, order);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/lock.h"
 #include "region/ledger.h"
+#include "region/limits.h"
 #include "vgpu/hidden.h"
 #include "vgpu/managed.h"
 #include "vgpu/pool.h"
@@ -94,6 +95,7 @@ static void begin_pool(struct pool *pool, struct vgpu_device *device)
 {
     pool->device = device;
     pool->of_graphs = pool->shared = pool->bounded = pool->on_host = false;
+    pool->managed = pool->made = pool->ending = false;
     pool->chunk_bytes = POOL_LEAST_CHUNK;
     atomic_store(&pool->charged, 0);
     atomic_store(&pool->room, 0);
@@ -261,6 +263,33 @@ struct pool *pool_on_host(struct vgpu_device *device)
     return pool;
 }
 
+struct pool *pool_managed_on_host(void)
+{
+    const CUmemPoolProps props = {
+        .allocType = CU_MEM_ALLOCATION_TYPE_MANAGED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_HOST},
+    };
+    struct real_relaxed relaxed = real_relax();
+    struct pool *pool = NULL;
+    CUmemoryPool handle;
+
+    pools_lock();
+    for (unsigned i = 0; i < pools.count && !pool; i++) {
+        if (atomic_load(&pools.pools[i].handle) && pools.pools[i].on_host && pools.pools[i].managed)
+            pool = &pools.pools[i];
+    }
+    if (!pool && REAL(cuMemPoolCreate)(&handle, &props) == CUDA_SUCCESS) {
+        pool = add_pool(handle, NULL);
+        if (pool)
+            pool->on_host = pool->managed = true;
+        else
+            (void)REAL(cuMemPoolDestroy)(handle);
+    }
+    pools_unlock();
+    real_end_relaxed(&relaxed);
+    return pool;
+}
+
 /* What the driver says of a pool */
 
 static uint64_t ask_graphs(const struct pool *pool, CUmemPool_attribute attribute)
@@ -304,15 +333,15 @@ uint64_t pool_room(const struct pool *pool)
 
 /* Charges, with the lock held */
 
-/* NVML does not count what lives on the host. */
+/* NVML counts neither what lives on the host nor what moves. */
 void pool_set_charged(struct pool *pool, uint64_t units)
 {
     uint64_t before = atomic_exchange(&pool->charged, units);
 
-    if (!pool->on_host)
-        return;
-    atomic_fetch_add(&pool->device->managed_units, units - before);
-    managed_count_spilled((int64_t)(units - before));
+    if (pool->on_host || pool->managed)
+        atomic_fetch_add(&pool->device->managed_units, units - before);
+    if (pool->on_host)
+        managed_count_spilled((int64_t)(units - before));
 }
 
 bool pool_give_back(struct pool *pool)
@@ -354,6 +383,29 @@ static bool is_of(const struct pool *pool, const struct vgpu_device *device)
     return atomic_load(&pool->handle) && pool->device == device;
 }
 
+/* What the program destroyed before it freed all. True when something was given back. */
+static bool end_if_empty(struct pool *pool)
+{
+    CUmemoryPool handle = atomic_load(&pool->handle);
+    uint64_t charged;
+
+    if (!pool->ending || ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) ||
+        REAL(cuMemPoolDestroy)(handle) != CUDA_SUCCESS)
+        return false;
+    charged = atomic_load(&pool->charged);
+    pool_set_charged(pool, 0);
+    remove_pool(pool, handle);
+    vgpu_discharge(pool->device, VGPU_DATA, charged);
+    return charged > 0;
+}
+
+static bool settle(struct pool *pool)
+{
+    bool gave = pool_give_back(pool);
+
+    return end_if_empty(pool) || gave;
+}
+
 bool pools_settle(struct vgpu_device *device)
 {
     bool gave = false;
@@ -363,7 +415,7 @@ bool pools_settle(struct vgpu_device *device)
     pools_lock();
     for (unsigned i = 0; i < pools.count; i++) {
         if (is_of(&pools.pools[i], device))
-            gave |= pool_give_back(&pools.pools[i]);
+            gave |= settle(&pools.pools[i]);
     }
     pools_unlock();
     return gave;
@@ -374,7 +426,7 @@ int64_t pools_surplus(const struct vgpu_device *device)
     int64_t surplus = 0;
 
     for (unsigned i = 0; i < pools.count; i++) {
-        if (is_of(&pools.pools[i], device) && !pools.pools[i].on_host)
+        if (is_of(&pools.pools[i], device) && !pools.pools[i].on_host && !pools.pools[i].managed)
             surplus += (int64_t)atomic_load(&pools.pools[i].charged) -
                        (int64_t)pool_reserved_units(&pools.pools[i]);
     }
@@ -383,25 +435,46 @@ int64_t pools_surplus(const struct vgpu_device *device)
 
 /* Pools */
 
-bool pools_may_have(const CUmemPoolProps *props, const char *name)
+bool pools_know_place(const CUmemLocation *location, const char *name)
 {
-    if (props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
-        return !vgpu_refuses(VGPU_WORD_UNACCOUNTED, name,
-                             "memory that moves between host and device is not accounted for yet");
-    return props->location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ||
+    return location->type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ||
            !vgpu_refuses(VGPU_WORD_UNACCOUNTED, name, "nobody knows such a place for memory");
 }
 
-/* NULL: its memory will be on the host. */
-static struct vgpu_device *device_of(const CUmemPoolProps *props)
+static struct vgpu_device *device_at(const CUmemLocation *location)
 {
-    return props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? vgpu_device(props->location.id)
-                                                               : NULL;
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? vgpu_device(location->id) : NULL;
+}
+
+/* Whom a pool is charged to; NULL: nobody. */
+static struct vgpu_device *device_of(const CUmemLocation *location, CUmemAllocationType type)
+{
+    struct vgpu_device *device = device_at(location);
+
+    if (type != CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return device;
+    if (atomic_load(&vgpu.managed) == LIMITS_MANAGED_FREE)
+        return NULL;
+    device = device ? device : vgpu_current_device();
+    return device ? device : &vgpu.devices[0];
+}
+
+/* With the lock; NULL when there are too many. */
+static struct pool *add(CUmemoryPool handle, struct vgpu_device *device, CUmemAllocationType type)
+{
+    struct pool *pool = add_pool(handle, device);
+
+    if (!pool || !device || type != CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return pool;
+    pool->managed = true;
+    managed_expect_pools();
+    return pool;
 }
 
 PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {
     enum vgpu_mode mode = vgpu_mode();
+    struct vgpu_device *device;
     CUmemPoolProps own;
     CUmemoryPool made;
     struct pool *added;
@@ -412,16 +485,18 @@ PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
     if (mode != VGPU_ON || !pool || !props)
         return REAL(cuMemPoolCreate)(pool, props);
     own = *props;
-    if (!pools_may_have(&own, "cuMemPoolCreate"))
+    if (!pools_know_place(&own.location, "cuMemPoolCreate"))
         return CUDA_ERROR_NOT_SUPPORTED;
     result = REAL(cuMemPoolCreate)(&made, &own);
     if (result != CUDA_SUCCESS)
         return result;
+    device = device_of(&own.location, own.allocType);
     pools_lock();
-    added = add_pool(made, device_of(&own));
+    added = add(made, device, own.allocType);
     if (added) {
         added->shared = own.handleTypes != 0;
         added->bounded = own.maxSize != 0;
+        added->made = true;
     }
     pools_unlock();
     if (!added) {
@@ -429,6 +504,79 @@ PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *pool = made;
+    return CUDA_SUCCESS;
+}
+
+/*
+ * The driver's own pools, by a place and a kind of memory (CUDA 13). Those of devices are known
+ * without (pool_meet()); from one in a place that nobody knows nothing is allocated. With the lock
+ * from the question on: no pool ends in between, whose handle another one might have.
+ */
+
+static bool meet(CUmemoryPool handle, const CUmemLocation *location, CUmemAllocationType type,
+                 struct vgpu_device *device)
+{
+    if (type != CU_MEM_ALLOCATION_TYPE_MANAGED && location->type != CU_MEM_LOCATION_TYPE_HOST &&
+        location->type != CU_MEM_LOCATION_TYPE_HOST_NUMA)
+        return true;
+    return pool_find(handle) || add(handle, device, type);
+}
+
+#define MEET(name)                                                                                 \
+    struct vgpu_device *device;                                                                    \
+    CUmemLocation own;                                                                             \
+    CUmemoryPool got;                                                                              \
+    CUresult result;                                                                               \
+                                                                                                   \
+    if (vgpu_mode() != VGPU_ON || !pool || !location)                                              \
+        return REAL(name)(pool, location, type);                                                   \
+    own = *location;                                                                               \
+    device = device_of(&own, type);                                                                \
+    pools_lock();                                                                                  \
+    result = REAL(name)(&got, &own, type);                                                         \
+    if (result == CUDA_SUCCESS && !meet(got, &own, type, device))                                  \
+        result = CUDA_ERROR_OUT_OF_MEMORY;                                                         \
+    pools_unlock();                                                                                \
+    if (result == CUDA_SUCCESS)                                                                    \
+        *pool = got;                                                                               \
+    return result
+
+PUBLIC CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                       CUmemAllocationType type)
+{
+    MEET(cuMemGetDefaultMemPool);
+}
+
+PUBLIC CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                CUmemAllocationType type)
+{
+    MEET(cuMemGetMemPool);
+}
+
+bool pools_home(CUdeviceptr ptr, CUdevice *ret_home)
+{
+    CUmemoryPool handle = NULL;
+    const struct pool *pool = NULL;
+
+    if (REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr) ==
+        CUDA_SUCCESS)
+        pool = pool_find(handle);
+    if (!pool || !pool->managed)
+        return false;
+    *ret_home = pool->on_host ? CU_DEVICE_CPU : pool->device->handle;
+    return true;
+}
+
+/*
+ * Managed memory that is given out when its pool is destroyed nobody sees going but the pool: so it
+ * is destroyed when it has all back.
+ */
+static CUresult end_later(struct pool *pool, CUmemoryPool handle)
+{
+    cuuint64_t nothing = 0;
+
+    (void)REAL(cuMemPoolSetAttribute)(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &nothing);
+    pool->ending = true;
     return CUDA_SUCCESS;
 }
 
@@ -443,6 +591,10 @@ static CUresult destroy(struct pool *pool, CUmemoryPool handle, uint64_t *ret_ch
     /* What others hold of it nobody tells. */
     *ret_used = pool->shared ? NONE : ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
     *ret_charged = 0;
+    if (pool->ending)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pool->managed && pool->made && *ret_used)
+        return end_later(pool, handle);
     result = REAL(cuMemPoolDestroy)(handle);
     if (result == CUDA_SUCCESS) {
         *ret_charged = atomic_load(&pool->charged);

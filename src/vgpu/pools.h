@@ -12,6 +12,11 @@
  *
  * What an oversubscribed device has no room for comes from a pool of ours on the host, which is
  * charged to the device alike. NVML counts none of it: it is part of vgpu_device.managed_units.
+ *
+ * A pool of managed memory (CUDA 13) is charged as any, to the device that it is best on or that
+ * was current when it was first seen, and is part of managed_units, too. By the policy "resident"
+ * (managed.h) what the limit has no room for comes from a pool of ours whose memory is best kept on
+ * the host; by "free" nothing is charged.
  */
 
 #include "vgpu/vgpu.h"
@@ -19,11 +24,13 @@
 /* Brings the charges of a device's pools to what they have. True when something was given back. */
 bool pools_settle(struct vgpu_device *device);
 
-/*
- * Whether memory of such a pool, or that a graph's node allocates with its properties, is counted
- * for: it is a device's or the host's, and does not move. False: it is refused, as the limits say.
- */
-bool pools_may_have(const CUmemPoolProps *props, const char *name);
+/* Whether a place of memory, of a pool or of what a graph's node allocates, is known. False: it is
+ * refused, as the limits say. */
+bool pools_know_place(const CUmemLocation *location, const char *name);
+
+/* Whether a pool of managed memory has it, and the device on which it may be, CU_DEVICE_CPU for the
+ * host alone. */
+bool pools_home(CUdeviceptr ptr, CUdevice *ret_home);
 
 /* Something was freed that a pool may have given out. */
 void pools_freed(void);

@@ -30,6 +30,7 @@
     X(cuCtxFromGreenCtx)                                                                           \
     X(cuMemPoolGetAttribute)                                                                       \
     X(cuMemPoolSetAccess)                                                                          \
+    X(cuMemPoolSetAttribute)                                                                       \
     X(cuDeviceGetDefaultMemPool)                                                                   \
     X(cuDeviceGetMemPool)                                                                          \
     X(cuMemGetAllocationGranularity)                                                               \

@@ -4,7 +4,9 @@
 of its pages, as RAPIDS and oversubscribing programs use it."""
 
 import json
+import struct
 import sys
+import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
@@ -324,6 +326,98 @@ def check_variables():
     one.finish()
 
 
-for test in (check_variables, check_oversubscribed, check_resident, check_forms, check_hidden, check_policies, check_devices, check_neighbours):
+class Pooler(Manager):
+    """Pools of managed memory (CUDA 13), as RMM and cuda-core have them."""
+
+    def pool(self, number, place=1, device=0, kind=2):
+        return self.call("cuMemPoolCreate", f"n{slot('pool', number)}", struct.pack("<iiiiQQ56x", kind, 0, place, device, 0, 0))
+
+    def default(self, number, place=1, device=0, kind=2, function="cuMemGetDefaultMemPool"):
+        return self.call(function, f"n{slot('pool', number)}", struct.pack("<ii", place, device), kind)
+
+    def take(self, number, size, pool=1):
+        return self.call("cuMemAllocFromPoolAsync", f"n{slot('ptr', number)}", size, f"h{slot('pool', pool)}", 0)
+
+    def give(self, number):
+        return self.call("cuMemFreeAsync", f"h{slot('ptr', number)}", 0)
+
+    def destroy(self, number):
+        return self.call("cuMemPoolDestroy", f"h{slot('pool', number)}")
+
+    def wait(self):
+        self.must("cuCtxSynchronize")
+
+
+def check_pools():
+    machine = new_machine()
+    for made, title in ((lambda one: one.pool(1), "made"), (lambda one: one.default(1), "the default one"), (lambda one: one.default(1, function="cuMemGetMemPool"), "the current one"), (lambda one: one.pool(1, place=0), "best nowhere"), (lambda one: one.pool(1, place=2), "best on the host")):
+        one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+        check_equal((made(one), one.take(1, 100 * MIB)), (0, 0), f"a managed pool, {title}, gives memory")
+        check_equal((one.charged(), machine.used(one.pid)), (CONTEXT + 100 * MIB, CONTEXT), "charged what may be on the device")
+        check_equal((one.prefetch(1, 100 * MIB), pages(machine, one), one.charged()), (0, [100 * MIB], CONTEXT + 100 * MIB), "which may come there, and is charged once")
+        check_equal(one.alloc(2, ROOM - 100 * MIB + 512), OUT_OF_MEMORY, "other memory has the rest of the limit")
+        check_equal(one.alloc(2, ROOM - 100 * MIB), 0, "to the last byte")
+        check_equal((one.take(3, 800 * MIB), one.take(4, 512), one.charged()), (0, 0, LIMIT), "what it has no room for is given all the same, and not charged")
+        check_equal((one.prefetch(3, 800 * MIB), one.prefetch(4, 512)), (0, 0), "it may be prefetched")
+        one.touch(3)
+        check_equal(pages(machine, one), [100 * MIB], "and touched, and stays on the host")
+        for advice in (PREFERRED, UNSET_PREFERRED, READ_MOSTLY):
+            check_equal((one.advise(3, 800 * MIB, advice, 0), one.touch(3), pages(machine, one)), (0, None, [100 * MIB]), f"whatever is advised ({advice})")
+        check_equal((one.give(3), one.free(4), one.free(2)), (0, 0, 0), "it is freed as any memory")
+        check_equal((one.take(2, 200 * MIB), one.charged()), (0, CONTEXT + 300 * MIB), "and where there is room again it is had there")
+        check_equal((one.give(1), one.give(2), one.wait(), one.charged(), pages(machine, one)), (0, 0, None, CONTEXT, [0]), "whoever waits gives it back")
+        said = one.finish()
+        check_equal((said.count("live on the host"), len(said.splitlines())), (1, 1), "one line says what lives on the host")
+        check_equal(machine.used(), 0, "nothing is left")
+
+    # It is no hidden memory, and hides none.
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    one.pool(1)
+    one.take(1, 100 * MIB)
+    one.prefetch(1, 100 * MIB)
+    one.must("cuModuleLoadData", f"n{slot('module', 2)}", b"hamisim-module 1\nsize=20971520\nkernel one\n\0")
+    one.must("cuModuleGetFunction", f"n{slot('function', 2)}", f"h{slot('module', 2)}", b"one\0")
+    one.must("cuLaunchKernel", f"h{slot('function', 2)}", 1, 1, 1, 1, 1, 1, 0, 0, "k1000", 0)
+    check(wait_until(lambda: one.charged() == CONTEXT + 120 * MIB, 3), "code beside it is charged", one.charged())
+    time.sleep(1.2)
+    check_equal(one.charged(), CONTEXT + 120 * MIB, "and neither of them twice, nor less")
+
+    # One that is destroyed keeps what it gave out, and that is charged until it has it back.
+    check_equal((one.destroy(1), one.destroy(1), one.take(9, PIECE)), (0, INVALID_VALUE, INVALID_VALUE), "it is destroyed once, and gives no more")
+    time.sleep(1.2)
+    check_equal((pages(machine, one), one.charged()), ([100 * MIB], CONTEXT + 120 * MIB), "what it gave lives on, and is charged")
+    check_equal((one.give(1), one.wait(), one.charged(), pages(machine, one)), (0, None, CONTEXT + 20 * MIB, [0]), "until it is freed")
+    check_equal((one.default(1), one.destroy(1)), (0, INVALID_VALUE), "a default one is not to be destroyed")
+    check_equal((one.take(1, 100 * MIB), one.destroy(1), one.take(2, 100 * MIB)), (0, INVALID_VALUE, 0), "nor with memory given out")
+    one.kill()
+    check_equal(machine.used(), 0, "a kill leaves nothing")
+
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    one.pool(1)
+    one.must("cuStreamCreate", f"n{slot('stream')}", 1)
+    one.must("cuStreamBeginCapture_v2", f"h{slot('stream')}", 0)
+    check_equal(one.call("cuMemAllocFromPoolAsync", f"n{slot('ptr', 1)}", PIECE, f"h{slot('pool', 1)}", f"h{slot('stream')}"), NOT_SUPPORTED, "a graph has none of it")
+    check_equal(one.finish().count("managed memory of graphs"), 1, "and one line says so")
+
+    for policy, wanted in (("full", (OUT_OF_MEMORY, CONTEXT + 400 * MIB)), ("free", (0, CONTEXT))):
+        one = Pooler(limited_environment(machine, memory=LIMIT, HAMI_MANAGED=policy)).begin()
+        check_equal((one.pool(1), one.take(1, 400 * MIB), one.take(2, 400 * MIB), one.charged()), (0, 0, *wanted), f"by the policy {policy}")
+        one.finish()
+
+    pair = new_machine(gpus=2)
+    one = Pooler(limited_environment(pair, memory=LIMIT)).begin()
+    check_equal((one.pool(1, device=1), one.take(1, 100 * MIB), one.charged()), (0, 0, CONTEXT), "one of another device is not this one's")
+    check_equal((one.prefetch(1, 100 * MIB, 0), pages(pair, one)), (0, [0, 100 * MIB]), "and its memory comes to the one that it is charged to, and no other")
+    one.finish()
+
+    # The host's own pool is free: RMM takes pinned memory from it.
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    check_equal((one.default(1, place=2, kind=1), one.take(1, 4 * GIB), one.charged()), (0, 0, CONTEXT), "the host's default pool is free")
+    check_equal((one.default(1, place=3, kind=1), one.take(1, 4 * GIB), one.charged()), (0, 0, CONTEXT), "by its node, too")
+    check_equal((one.default(1, kind=1), one.take(1, 100 * MIB), one.charged()), (0, 0, CONTEXT + 100 * MIB), "a device's is the device's")
+    check_equal(one.finish(), "", "nobody said a word")
+
+
+for test in (check_variables, check_oversubscribed, check_resident, check_forms, check_hidden, check_policies, check_devices, check_neighbours, check_pools):
     test()
 finish()
