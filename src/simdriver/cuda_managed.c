@@ -235,47 +235,91 @@ PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int f
     return CUDA_SUCCESS;
 }
 
-/* Of linear memory: of other kinds it is not simulated. */
+/* What memory is */
+
 static CUresult tell_ordinal(int *ret_device, uint64_t address)
 {
+    unsigned device = SIM_DEVICES, ordinal = 0;
     uint32_t context;
-    int device = 0;
 
-    if (!address_context(address, &context))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    while (guest.devices[device] != guest_context(context)->device)
-        device++;
-    *ret_device = device;
+    if (address_context(address, &context))
+        device = guest_context(context)->device;
+    else
+        (void)guest_pool_of(address, &device);
+    while (ordinal < guest.device_count && guest.devices[ordinal] != device)
+        ordinal++;
+    if (ordinal == guest.device_count)
+        return CUDA_ERROR_NOT_SUPPORTED; /* of other kinds it is not simulated */
+    *ret_device = (int)ordinal;
     return CUDA_SUCCESS;
 }
 
-PUBLIC CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr)
+static CUresult tell_of(void *data, int attribute, CUdeviceptr ptr)
 {
-    CUresult r = guest_check();
+    unsigned device;
     bool managed;
 
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (attribute != CU_POINTER_ATTRIBUTE_IS_MANAGED &&
-        attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
-        attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL &&
-        attribute != CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
-        return CUDA_ERROR_NOT_SUPPORTED; /* no others are simulated */
-    if (!data)
-        return CUDA_ERROR_INVALID_VALUE;
     (void)sim_lock(guest.sim);
     managed = guest_managed_has(ptr);
     sim_unlock(guest.sim);
     if (!managed && !guest_has(ptr))
         return CUDA_ERROR_INVALID_VALUE;
-    if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         return tell_ordinal(data, ptr);
-    if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
-        *(CUmemoryPool *)data = guest_pool_of(ptr);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = guest_pool_of(ptr, &device);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *(unsigned int *)data = managed;
+        return CUDA_SUCCESS;
+    default:
+        *(unsigned int *)data = CU_MEMORYTYPE_DEVICE;
         return CUDA_SUCCESS;
     }
-    *(unsigned int *)data =
-        attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED ? managed : CU_MEMORYTYPE_DEVICE;
+}
+
+static bool is_told(int attribute)
+{
+    return attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED ||
+           attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
+           attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||
+           attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
+}
+
+PUBLIC CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr)
+{
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!is_told(attribute))
+        return CUDA_ERROR_NOT_SUPPORTED; /* no others are simulated */
+    return data ? tell_of(data, attribute, ptr) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* What is not so of an address, or of what is none, is zero. */
+PUBLIC CUresult cuPointerGetAttributes(unsigned int count, int *attributes, void **data,
+                                       CUdeviceptr ptr)
+{
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!count || !attributes || !data)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++) {
+        if (!is_told(attributes[i]))
+            return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (tell_of(data[i], attributes[i], ptr) == CUDA_SUCCESS)
+            continue;
+        if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
+            *(CUmemoryPool *)data[i] = NULL;
+        else
+            *(unsigned int *)data[i] = 0;
+    }
     return CUDA_SUCCESS;
 }
 

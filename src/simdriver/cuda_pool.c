@@ -801,7 +801,7 @@ bool guest_pool_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
     return found;
 }
 
-CUmemoryPool guest_pool_of(uint64_t address)
+CUmemoryPool guest_pool_of(uint64_t address, unsigned *ret_device)
 {
     uint64_t from, bytes;
     CUmemoryPool handle = NULL;
@@ -810,8 +810,10 @@ CUmemoryPool guest_pool_of(uint64_t address)
     enter();
     heap = heap_range(address, &from, &bytes);
     for (unsigned i = 0; heap && i < POOLS; i++) {
-        if (&pools[i].heap == heap)
-            handle = handle_of(i);
+        if (&pools[i].heap != heap)
+            continue;
+        handle = handle_of(i);
+        *ret_device = heap->on_host ? SIM_DEVICES : heap->device;
     }
     leave();
     return handle;

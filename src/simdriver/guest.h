@@ -174,8 +174,9 @@ bool guest_pool_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes)
  */
 CUresult guest_pool_place(const CUmemPoolProps *props, unsigned *ret_place);
 
-/* The pool that gave it out, as a program knows it; NULL: none did. No lock held. */
-CUmemoryPool guest_pool_of(uint64_t address);
+/* The pool that gave it out, as a program knows it, and of which device it is, SIM_DEVICES for the
+ * host's; NULL: none did. No lock held. */
+CUmemoryPool guest_pool_of(uint64_t address, unsigned *ret_device);
 
 /*
  * Under the machine's lock. Frees what cuMemAlloc gave out: false when it is nothing of that kind.

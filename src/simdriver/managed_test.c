@@ -278,10 +278,13 @@ static void pools_move(void)
                   device = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED};
     CUmemoryPool pool, other, same, host;
+    int asked[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     CUdeviceptr ptr, second;
     struct testing t;
     unsigned managed;
     uint64_t before;
+    int ordinal;
 
     testing_begin(&t);
     before = testing_used_bytes();
@@ -299,6 +302,11 @@ static void pools_move(void)
     OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr + 1));
     OK(cuPointerGetAttribute(&same, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr + 1));
     HOLDS(managed == 1 && same == pool);
+    OK(cuPointerGetAttributes(ARRAY_SIZE(asked), asked, (void *[]){&managed, &same, &ordinal},
+                              ptr));
+    HOLDS(managed == 1 && same == pool && ordinal == 0);
+    OK(cuPointerGetAttributes(ARRAY_SIZE(asked), asked, (void *[]){&managed, &same, &ordinal}, 5));
+    HOLDS(managed == 0 && !same && ordinal == 0);
     HOLDS(attribute(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, ptr, PIECE) == 0);
     OK(cuMemPrefetchAsync(ptr, 3 * PIECE, 1, t.streams[0]));
     OK(cuMemPrefetchAsync(second, 1000, 0, t.streams[0]));

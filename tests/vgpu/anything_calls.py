@@ -280,6 +280,7 @@ ROWS = {
     "cuModuleGetGlobal_v2": (0.5, "o8 o8 module kernelname"),
     "cuLibraryGetManaged": (0.5, "o8 o8 library kernelname"),
     "cuPointerGetAttribute": (0.5, "o4 8 ptr"),
+    "cuPointerGetAttributes": (0.1, "0 0 0 ptr"),
     "cuMemPrefetchAsync": (1, "inside partsize target stream"),
     "cuMemPrefetchAsync_ptsz": (0.5, "inside partsize target stream"),
     "cuMemPrefetchAsync_v2": (0.7, "inside partsize location 0 stream"),

@@ -63,7 +63,7 @@ print(json.dumps(said))
 
 CORE = """
 import json
-from cuda.core import Device, DeviceMemoryResource
+from cuda.core import Device, DeviceMemoryResource, ManagedMemoryResource, PinnedMemoryResource
 
 device = Device(0)
 device.set_current()
@@ -79,6 +79,11 @@ except Exception as error:
     said["large"] = str(error).split(":")[0]
 pool = DeviceMemoryResource(device)
 pool.allocate(1 << 20, stream=stream).close(stream)
+for name, resource in (("managed", ManagedMemoryResource()), ("pinned", PinnedMemoryResource())):
+    for size in (64 << 20, 4 << 30):
+        piece = resource.allocate(size, stream=stream)
+        said.setdefault(name, []).append((piece.size, piece.is_managed, piece.is_device_accessible))
+        piece.close(stream)
 stream.sync()
 print(json.dumps(said))
 """
@@ -118,9 +123,10 @@ print(json.dumps(said))
 """
 
 
-def ask(python, script, environment, prefix, name):
+def ask(python, script, environment, prefix, name, said=""):
     ended = run([*prefix, python, "-c", script], environment)
-    check_equal((ended.returncode, ended.stderr), (0, ""), f"{name} ends well")
+    check_equal((ended.returncode, len(ended.stderr.splitlines())), (0, bool(said)), f"{name} ends well")
+    check(said in ended.stderr, f"and says no more than {said or 'nothing'}", ended.stderr)
     return json.loads(ended.stdout or "{}")
 
 
@@ -142,9 +148,11 @@ for way in ("alloc", "async", "create"):
 check_equal(said.get("ended"), said.get("begun"), "and all is given back")
 
 bare = ask(python, CORE, environment, [], "cuda-core, bare,")
-said = ask(python, CORE, environment, limited, "cuda-core, limited,")
+said = ask(python, CORE, environment, limited, "cuda-core, limited,", "4096 MiB of managed memory exceed the limit and live on the host")
 check_equal((bare.get("large"), said.get("large")), ("granted", "CUDA_ERROR_OUT_OF_MEMORY"), "4 GiB are granted bare, and refused")
-check_equal((said.get("name"), said.get("size")), (bare.get("name"), 64 * MIB), "all else is alike")
+check_equal(said.get("managed"), [[64 * MIB, True, True], [4 * GIB, True, True]], "managed memory beyond the limit is granted")
+for word in ("name", "size", "managed", "pinned"):
+    check_equal(said.get(word), bare.get(word), f"{word} is alike")
 python = interpreter(BUILD / "numba", NUMBA_PACKAGES, skip)
 bare = ask(python, NUMBA, environment, [], "Numba, bare,")
 said = ask(python, NUMBA, environment, limited, "Numba, limited,")
