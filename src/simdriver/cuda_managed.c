@@ -31,6 +31,7 @@ struct piece {
 struct managed {
     uint64_t address, bytes;
     uint32_t context; /* 0: a pool has it */
+    unsigned device;  /* on which it is claimed */
     struct piece *pieces;
 };
 
@@ -121,11 +122,7 @@ void guest_managed_touch(uint64_t address, unsigned device)
 
 static void claim(const struct managed *row, uint64_t bytes)
 {
-    if (row->context)
-        guest_state()
-            ->processes[guest.sim->slot]
-            .usage[guest_context(row->context)->device]
-            .claimed_bytes += bytes;
+    guest_state()->processes[guest.sim->slot].usage[row->device].claimed_bytes += bytes;
 }
 
 static void end(struct managed *row)
@@ -192,7 +189,11 @@ static bool add(struct managed row, int preferred)
 
 uint64_t guest_managed_make(uint64_t bytes, uint32_t context)
 {
-    struct managed row = {.bytes = bytes, .context = context};
+    struct managed row = {
+        .bytes = bytes,
+        .context = context,
+        .device = guest_context(context)->device,
+    };
 
     row.bytes = bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
     row.address = address_take(bytes, context);
@@ -204,9 +205,9 @@ uint64_t guest_managed_make(uint64_t bytes, uint32_t context)
     return 0;
 }
 
-bool guest_managed_add(uint64_t address, uint64_t bytes, int preferred)
+bool guest_managed_add(uint64_t address, uint64_t bytes, unsigned device, int preferred)
 {
-    return add((struct managed){.address = address, .bytes = bytes}, preferred);
+    return add((struct managed){.address = address, .bytes = bytes, .device = device}, preferred);
 }
 
 void guest_managed_remove(uint64_t address)

@@ -218,9 +218,13 @@ static unsigned free_pool(void)
 static void begin_with(unsigned number, const CUmemPoolProps *props)
 {
     bool on_device = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    unsigned device = guest.devices[on_device ? props->location.id : 0];
     struct heap *heap = &pools[number].heap;
+    uint32_t context;
 
-    pool_begin(number, on_device ? guest.devices[props->location.id] : 0, props->maxSize);
+    if (!on_device && guest_current(&context) == CUDA_SUCCESS)
+        device = guest_context(context)->device;
+    pool_begin(number, device, props->maxSize);
     heap->managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
     heap->on_host = !heap->managed && is_on_host(props);
     heap->shared = props->handleTypes != 0;

@@ -198,13 +198,13 @@ bool guest_managed_free(uint64_t address);
 void guest_managed_touch(uint64_t address, unsigned device);
 void guest_managed_drop(uint32_t context);
 
-/* And so, of memory that a pool has, which is of no context. It is best at a place: an ordinal, or
- * one of those below. False: there is no memory for it. */
+/* And so, of memory that a pool has, which is of no context, and claimed on a device. It is best at
+ * a place: an ordinal, or one of those below. False: there is no memory for it. */
 enum {
     GUEST_PLACE_HOST = -1, /* CU_DEVICE_CPU */
     GUEST_PLACE_NONE = -2, /* CU_DEVICE_INVALID */
 };
-bool guest_managed_add(uint64_t address, uint64_t bytes, int preferred);
+bool guest_managed_add(uint64_t address, uint64_t bytes, unsigned device, int preferred);
 void guest_managed_remove(uint64_t address);
 
 /* And so, of what is mapped of external memory; and all of a context is freed. */

@@ -160,7 +160,7 @@ static struct heap_piece *add_chunk(struct heap *heap, uint64_t bytes)
         return NULL;
     *piece = (struct heap_piece){.from = heap_addresses(bytes), .bytes = bytes, .heap = heap};
     if (!piece->from ||
-        (heap->managed && !guest_managed_add(piece->from, bytes, heap->preferred))) {
+        (heap->managed && !guest_managed_add(piece->from, bytes, heap->device, heap->preferred))) {
         let_go(heap, chunk);
         return NULL;
     }

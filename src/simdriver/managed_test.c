@@ -299,6 +299,7 @@ static void pools_move(void)
     OK(cuMemAllocFromPoolAsync(&ptr, 64 * GIB, pool, t.streams[0]));
     OK(cuMemAllocFromPoolAsync(&second, 1000, pool, t.streams[0]));
     HOLDS(reserved(pool) == 64 * GIB + PIECE && testing_used_bytes() == before);
+    HOLDS(view()->processes[0].claimed_bytes[0] == 64 * GIB + PIECE);
     OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr + 1));
     OK(cuPointerGetAttribute(&same, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr + 1));
     HOLDS(managed == 1 && same == pool);
