@@ -29,12 +29,6 @@ struct object {
     const ElfW(Half) * versions;
 };
 
-struct wanted {
-    const char *object;
-    const char *name;
-    void *found;
-};
-
 static const char *file_name(const char *path)
 {
     const char *name = path;
@@ -64,15 +58,6 @@ static bool is_same(const char *a, const char *b)
     return *a == *b;
 }
 
-static const ElfW(Dyn) * find_dynamic(const struct dl_phdr_info *info)
-{
-    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            return (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-    }
-    return NULL;
-}
-
 /* glibc relocates these addresses in place, musl does not. */
 static const void *dynamic_address(const struct object *object, ElfW(Addr) value)
 {
@@ -97,11 +82,6 @@ static bool read_entries(const ElfW(Dyn) * dynamic, ElfW(Addr) base, struct obje
             object->versions = address;
     }
     return object->symbols && object->strings && (object->gnu_hash || object->sysv_hash);
-}
-
-static bool read_dynamic(const struct dl_phdr_info *info, struct object *object)
-{
-    return read_entries(find_dynamic(info), info->dlpi_addr, object);
 }
 
 /* A symbol that is defined here, under its default version if it has several. */
@@ -159,20 +139,13 @@ static void *find_by_sysv_hash(const struct object *object, const char *name)
     return NULL;
 }
 
-static int look_into(struct dl_phdr_info *info, size_t size, void *data)
+static void *look_into(const struct link_map *map, const char *name)
 {
-    struct wanted *wanted = data;
     struct object object;
 
-    (void)size;
-    if (!info->dlpi_name || !begins_with(file_name(info->dlpi_name), wanted->object))
-        return 0;
-    if (!read_dynamic(info, &object))
-        return 0;
-
-    wanted->found = object.gnu_hash ? find_by_gnu_hash(&object, wanted->name)
-                                    : find_by_sysv_hash(&object, wanted->name);
-    return wanted->found != NULL;
+    if (!read_entries(map->l_ld, map->l_addr, &object))
+        return NULL;
+    return object.gnu_hash ? find_by_gnu_hash(&object, name) : find_by_sysv_hash(&object, name);
 }
 
 /* How many symbols there are, which only the hash tables know. The GNU table has no symbols that
@@ -232,12 +205,21 @@ bool elf_wants(const struct link_map *map, const char *name)
     return false;
 }
 
+/*
+ * The linker's own list, and not dl_iterate_phdr(): a program may have one of its own of that name,
+ * or a sanitizer, and either asks for libc's by dlsym. What a program began with, libc's own parts
+ * among it, is at the list's head and stays there.
+ */
 void *elf_find(const char *object, const char *name)
 {
-    struct wanted wanted = {.object = object, .name = name};
+    const struct link_map *map = _r_debug.r_map;
+    void *found = NULL;
 
-    (void)dl_iterate_phdr(look_into, &wanted);
-    return wanted.found;
+    for (; map && !found; map = map->l_next) {
+        if (map->l_name && begins_with(file_name(map->l_name), object))
+            found = look_into(map, name);
+    }
+    return found;
 }
 
 /* In every glibc dlsym has been in one of these; musl has it in the linker itself. */

@@ -2,11 +2,18 @@
 
 /* The only words that a program of the tenant's sees from us. */
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "base/glibc.h"
 #include "vgpu/vgpu.h"
 
 static _Atomic unsigned said; /* bit set of enum vgpu_word */
@@ -30,9 +37,56 @@ static int level(void)
     return text && text[0] >= '0' && text[0] <= '9' ? text[0] - '0' : LEVEL_USUAL;
 }
 
+/* Standard error as it was when the library was loaded. */
+static struct stat before;
+
+static void __attribute__((constructor)) note_standard_error(void)
+{
+    int saved = errno;
+
+    if (file_stat_fd(STDERR_FILENO, &before) < 0)
+        before.st_ino = 0;
+    errno = saved;
+}
+
+/* Whether descriptor 2 is still that, or a log: a program that closed it may have a file of its own
+ * there, or a connection, in which a word of ours would be amid its data. */
+static bool is_for_words(void)
+{
+    struct stat now;
+
+    if (file_stat_fd(STDERR_FILENO, &now) < 0)
+        return false;
+    if (before.st_ino && now.st_dev == before.st_dev && now.st_ino == before.st_ino)
+        return true;
+    return S_ISCHR(now.st_mode) ||
+           (S_ISREG(now.st_mode) && (fcntl(STDERR_FILENO, F_GETFL) & O_APPEND));
+}
+
+/* Nobody may read a pipe: the program neither waits for that, nor is it ended by SIGPIPE. */
+static void write_line(const char *line, size_t len)
+{
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    const struct timespec now = {0};
+    sigset_t pipe, pending, mask;
+    bool was_pending;
+
+    if (!is_for_words() || poll(&out, 1, 0) != 1 || !(out.revents & POLLOUT))
+        return;
+    (void)sigemptyset(&pipe);
+    (void)sigaddset(&pipe, SIGPIPE);
+    (void)sigpending(&pending);
+    was_pending = sigismember(&pending, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &pipe, &mask);
+    if (write(STDERR_FILENO, line, len) < 0 && errno == EPIPE && !was_pending)
+        (void)sigtimedwait(&pipe, NULL, &now);
+    (void)pthread_sigmask(SIG_SETMASK, &mask, NULL);
+}
+
 void vgpu_say(enum vgpu_word word, const char *fmt, ...)
 {
     char line[640] = "hami: ";
+    int saved = errno;
     va_list args;
     int len;
 
@@ -45,5 +99,6 @@ void vgpu_say(enum vgpu_word word, const char *fmt, ...)
     va_end(args);
     len = MIN(MAX(len, 0), (int)sizeof(line) - 9) + 6;
     line[len] = '\n';
-    (void)!write(STDERR_FILENO, line, (size_t)len + 1);
+    write_line(line, (size_t)len + 1);
+    errno = saved;
 }

@@ -351,6 +351,19 @@ static int verb_closefrom(const char *argument)
     return 0;
 }
 
+/* As a daemon that closed its standard error, and whose next file then has its number. "append": it
+ * is a log. */
+static int verb_stderr(const char *argument)
+{
+    bool log = strncmp(argument, "append,", 7) == 0;
+
+    close(STDERR_FILENO);
+    return open(argument + (log ? 7 : 0), O_WRONLY | O_CREAT | (log ? O_APPEND : 0), 0600) !=
+                   STDERR_FILENO
+               ? 85
+               : 0;
+}
+
 /* As a server drops its rights once it has its sockets. */
 static int verb_setuid(const char *argument)
 {
@@ -657,6 +670,7 @@ static const struct verb verbs[] = {
     {"unlink", verb_unlink},
     {"forge", verb_forge},
     {"closefrom", verb_closefrom},
+    {"stderr", verb_stderr},
     {"setuid", verb_setuid},
     {"fork", verb_fork},
     {"fork-aside", verb_fork_aside},

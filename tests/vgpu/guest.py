@@ -367,6 +367,38 @@ def habit_instance():
     end(running)
 
 
+def habit_own_functions():
+    """A program may replace functions of the C library, a sanitizer for one."""
+    ended = run([BUILD / "tests/guest_own_functions", "init", "alloc=1M", "launch=3", "free"], limited_environment(Machine(), memory=LIMIT, cores=50))
+    check_equal((ended.returncode, ended.stderr), (0, ""), "one with a dl_iterate_phdr of its own runs")
+
+
+def habit_unread_words():
+    """Words that nobody reads neither end a program nor hold it up, and never get into its own files."""
+    environment = limited_environment(Machine(), memory="garbage")
+    plain = guest("init", environment)
+    check_equal(plain.stderr.count("hami: "), 1, "a program is told something")
+    for title, prepare in (("that nobody has open", lambda reads, writes: os.close(reads)), ("that is full", lambda reads, writes: (os.set_blocking(writes, False), fill_pipe(writes), os.set_blocking(writes, True)))):
+        reads, writes = os.pipe()
+        prepare(reads, writes)
+        ended = start([GUEST, "init"], environment, stderr=writes)
+        os.close(writes)
+        check_equal(ended.wait(20), plain.returncode, f"by a pipe {title} it ends as ever")
+    folder = new_region().parent
+    data, log = folder / "data", folder / "log"
+    for path, argument in ((data, data), (log, f"append,{log}")):
+        check_equal(guest(f"stderr={argument} init", environment).returncode, plain.returncode, "a program may have another file as descriptor 2")
+    check_equal((data.read_text(), log.read_text().count("hami: ")), ("", 1), "its data stay its own, and a log has the words")
+
+
+def fill_pipe(writes):
+    try:
+        while True:
+            os.write(writes, b"x" * 4096)
+    except BlockingIOError:
+        pass
+
+
 def habit_bad_words():
     """What can't be read is never 'no limit'; one line says so, once."""
     for word in ("abc", "-1", "1.5.2g", "99999999999999999999g", "12q"):
