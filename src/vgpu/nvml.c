@@ -9,19 +9,40 @@
 #include "vgpu/hidden.h"
 #include "vgpu/vgpu.h"
 
+/* How often the program began with NVML and did not end. What we begin ourselves, hidden memory is
+ * measured by: that is not the program's to end. */
+static _Atomic unsigned begun;
+
+static nvmlReturn_t count_begun(nvmlReturn_t result)
+{
+    if (result == NVML_SUCCESS)
+        atomic_fetch_add(&begun, 1);
+    return result;
+}
+
 PUBLIC nvmlReturn_t nvmlInit(void)
 {
-    return real_nvml() ? NVML_CALL(nvmlInit) : NVML_ERROR_LIBRARY_NOT_FOUND;
+    return real_nvml() ? count_begun(NVML_CALL(nvmlInit)) : NVML_ERROR_LIBRARY_NOT_FOUND;
 }
 
 PUBLIC nvmlReturn_t nvmlInit_v2(void)
 {
-    return real_nvml() ? NVML_CALL(nvmlInit_v2) : NVML_ERROR_LIBRARY_NOT_FOUND;
+    return real_nvml() ? count_begun(NVML_CALL(nvmlInit_v2)) : NVML_ERROR_LIBRARY_NOT_FOUND;
 }
 
 PUBLIC nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
-    return real_nvml() ? NVML_CALL(nvmlInitWithFlags, flags) : NVML_ERROR_LIBRARY_NOT_FOUND;
+    return real_nvml() ? count_begun(NVML_CALL(nvmlInitWithFlags, flags))
+                       : NVML_ERROR_LIBRARY_NOT_FOUND;
+}
+
+PUBLIC nvmlReturn_t nvmlShutdown(void)
+{
+    unsigned now = atomic_load(&begun);
+
+    while (now && !atomic_compare_exchange_weak(&begun, &now, now - 1))
+        ;
+    return now ? NVML_CALL(nvmlShutdown) : NVML_ERROR_UNINITIALIZED;
 }
 
 /* The limits, if only the devices that they name may be seen. */

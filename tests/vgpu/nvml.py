@@ -9,6 +9,7 @@ from harness import *
 
 LIMIT = 2 * GIB
 NO_PERMISSION = 4
+UNINITIALIZED = 1
 NOBODY = 65534
 
 # A program that asks NVML: its code follows. Prints what ANSWER became, as JSON.
@@ -262,6 +263,21 @@ def check_others():
     stop()
 
 
+SHUTDOWN = """
+cuda = ctypes.CDLL("libcuda.so.1")
+context = c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(byref(context), 0, 0) == 0
+ANSWER = [nvml.nvmlShutdown() for _ in range(3)]
+assert nvml.nvmlInit_v2() == 0
+ANSWER += [nvml.nvmlShutdown(), nvml.nvmlShutdown()]
+"""
+
+
+def check_shutdown():
+    """By NVML the library measures hidden memory: a program ends what it began, and not that."""
+    check_equal(Tenant(Machine(1)).ask(SHUTDOWN), [0, UNINITIALIZED, UNINITIALIZED, 0, UNINITIALIZED], "a program ends NVML as often as it began")
+
+
 def stop():
     for guest in guests:
         guest.kill()
@@ -273,4 +289,5 @@ check_busy()
 check_details()
 check_another_card()
 check_others()
+check_shutdown()
 finish()
