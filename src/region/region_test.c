@@ -282,6 +282,49 @@ static void a_forked_child_has_a_slot_of_its_own(void **state)
     region_close(&region);
 }
 
+/* As by _Fork(), which runs no handlers; and it closes what it has open, as daemons do. */
+static void a_child_that_was_forked_unseen_is_alive(void **state)
+{
+    struct region region;
+    pid_t parent, child;
+    int pipe_fds[2];
+
+    (void)state;
+    assert_int_equal(pipe(pipe_fds), 0);
+    parent = fork();
+    if (parent == 0) {
+        struct region mine;
+
+        if (region_open(&mine, path, NULL) < 0)
+            _exit(1);
+        child = fork();
+        if (child)
+            for (;;)
+                (void)pause();
+        if (region_claim(&mine, NULL) < 0 ||
+            ledger_charge(mine.ext, (unsigned)mine.slot, 0, 300, 1000) != LEDGER_CHARGED)
+            _exit(1);
+        (void)close(mine.fd);
+        child = getpid();
+        (void)!write(pipe_fds[1], &child, sizeof(child));
+        for (;;)
+            (void)pause();
+    }
+    assert_int_equal(read(pipe_fds[0], &child, sizeof(child)), sizeof(child));
+    kill_holder(parent);
+    assert_int_equal(region_open(&region, path, NULL), 0);
+    region.self.pid_namespace ^= 1; /* even to one that sees but the locks */
+    assert_int_equal(region_settle(&region), 0);
+    assert_int_equal(ledger_total(region.ext, 0), 300);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    while (!region_settle(&region)) /* its grandparent can't wait for it */
+        (void)usleep(1000);
+    assert_int_equal(ledger_total(region.ext, 0), 0);
+    (void)close(pipe_fds[0]);
+    (void)close(pipe_fds[1]);
+    region_close(&region);
+}
+
 static void a_parent_that_was_killed_is_dead_though_its_child_lives(void **state)
 {
     struct region region;
@@ -775,6 +818,7 @@ int main(void)
         REGION_TEST(a_new_region_has_hami_cores_first_bytes),
         REGION_TEST(what_a_killed_process_held_is_free_again),
         REGION_TEST(a_process_lives_until_it_is_dead),
+        REGION_TEST(a_child_that_was_forked_unseen_is_alive),
         REGION_TEST(a_parent_that_was_killed_is_dead_though_its_child_lives),
         REGION_TEST(a_lock_that_was_lost_is_taken_again),
         REGION_TEST(a_forked_child_has_a_slot_of_its_own),

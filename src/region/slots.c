@@ -396,13 +396,28 @@ static int claim_locked(struct region *region)
     return occupy_slot(region, (unsigned)index);
 }
 
+/*
+ * A child that was made past the handlers of fork (_Fork, clone) has its parent's open file, and
+ * with it the parent's locks: closed, it would be without a lock and for dead.
+ */
+static void leave_parent(struct region *region)
+{
+    struct proc_identity self;
+
+    proc_identity_self(&self);
+    if (region->self.pid &&
+        (self.pid != region->self.pid || self.start_ticks != region->self.start_ticks ||
+         self.pid_namespace != region->self.pid_namespace))
+        region_after_fork(region);
+    region->self = self;
+}
+
 int region_claim(struct region *region, struct error *err)
 {
     int r;
 
+    leave_parent(region);
     lock_mutex(&region->lock);
-    if (!region->self.pid)
-        proc_identity_self(&region->self);
     region_refresh(region);
     r = region->fd < 0 ? -ESTALE : lock_range(region->fd, REGION_LOCK_TABLE, 1, CLAIM_WAIT_MS);
     if (r == 0) {
