@@ -65,7 +65,8 @@ static CUresult allocate_pitched(size_t width, size_t height, unsigned int eleme
                                  bool below_4g, CUdeviceptr *ret_ptr, size_t *ret_pitch)
 {
     size_t pitch, bytes;
-    CUresult r = guest_check();
+    uint32_t context;
+    CUresult r = guest_current(&context);
 
     if (r != CUDA_SUCCESS)
         return r;

@@ -3,6 +3,7 @@
 
 #include "vgpu/hidden.h"
 #include "vgpu/pools.h"
+#include "vgpu/real.h"
 
 void grant_begin_moving(const struct vgpu_device *device)
 {
@@ -12,6 +13,19 @@ void grant_begin_moving(const struct vgpu_device *device)
 void grant_end_moving(const struct vgpu_device *device)
 {
     atomic_fetch_sub(&hidden_moment(device)->moving, 1);
+}
+
+CUresult grant_find_place(struct grant *grant)
+{
+    size_t free_bytes, total;
+    CUresult result;
+
+    if (grant_place(grant) || grant->context)
+        return CUDA_SUCCESS;
+    result = REAL(cuMemGetInfo_v2)(&free_bytes, &total);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return grant_place(grant) || grant->context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static bool charge(const struct grant *grant)

@@ -26,6 +26,20 @@ static inline bool grant_place(struct grant *grant)
     return grant->device;
 }
 
+/*
+ * The same, for what is about to be made in that context. An error is the answer: where no context
+ * is current the driver says so, and is not asked for memory, since a signal's handler could make
+ * one current before it looks. The device is NULL where nobody accounts for the context's.
+ */
+CUresult grant_find_place(struct grant *grant);
+
+/* Whether what was made is where it was placed: a signal's handler could make a context of another
+ * device current. */
+static inline bool grant_is_in_place(const struct grant *grant)
+{
+    return vgpu.device_count == 1 || context_current() == grant->context;
+}
+
 /* Charges it; hidden memory that is due is in the account first. False: there is no room. */
 bool grant_take(const struct grant *grant);
 

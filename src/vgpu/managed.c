@@ -80,7 +80,8 @@ static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units,
 
     if (!atomic_load_explicit(&any, memory_order_relaxed))
         atomic_store(&any, true);
-    return grant->context != CONTEXTS_MAX && allocations_add(ALLOCATION_MANAGED, ptr, &entry);
+    return grant->context != CONTEXTS_MAX && grant_is_in_place(grant) &&
+           allocations_add(ALLOCATION_MANAGED, ptr, &entry);
 }
 
 static void give_back(const struct allocation *entry)
@@ -211,12 +212,16 @@ PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int f
     enum vgpu_mode mode = vgpu_mode();
     struct grant grant = {.units = ledger_units(bytes)};
     int policy = atomic_load(&vgpu.managed);
+    CUresult result;
 
     if (mode == VGPU_DENIED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (mode != VGPU_ON || !ptr || !bytes)
         return REAL(cuMemAllocManaged)(ptr, bytes, flags);
-    if (!grant_place(&grant))
+    result = grant_find_place(&grant);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!grant.device)
         return REAL(cuMemAllocManaged)(ptr, bytes, flags);
     if (!grant.device->granted)
         return refuse();

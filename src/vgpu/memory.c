@@ -55,12 +55,16 @@ static bool take_piece(struct grant *grant)
 CUresult alloc_begin(struct grant *grant, uint64_t bytes)
 {
     enum vgpu_mode mode = vgpu_mode();
+    CUresult result;
 
     grant->device = NULL;
     if (mode == VGPU_DENIED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (mode != VGPU_ON || !bytes || !grant_place(grant))
+    if (mode != VGPU_ON || !bytes)
         return CUDA_SUCCESS;
+    result = grant_find_place(grant);
+    if (result != CUDA_SUCCESS || !grant->device)
+        return result;
     if (!grant->device->granted || (grant->context == CONTEXTS_MAX && context_is_alive()))
         return refuse_alloc();
     grant->piece = page_piece(ledger_units(bytes));
@@ -86,7 +90,8 @@ bool alloc_enter(struct grant *grant, uint64_t handle)
         .device = (unsigned)(grant->device - vgpu.devices),
         .context = grant->context,
     };
-    if (grant->context == CONTEXTS_MAX || !allocations_add(ALLOCATION_ADDRESS, handle, &entry)) {
+    if (grant->context == CONTEXTS_MAX || !grant_is_in_place(grant) ||
+        !allocations_add(ALLOCATION_ADDRESS, handle, &entry)) {
         alloc_cancel(grant);
         return false;
     }

@@ -5,13 +5,12 @@
  * interferes in the middle of its calls. It goes on for some seconds, says how much it is told that
  * it holds, and ends with its standard input; racer.py judges.
  *
- *   racer
- * destroy|retain|map|export|capture|graph|exec|swap|prefetch|reset|share|lookup|refused|ends
- *         SECONDS
+ *   racer RACE SECONDS    the races are at the end
  */
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -658,18 +657,70 @@ static void race_ends(void)
     must(cu.set_current(again), "cuCtxSetCurrent");
 }
 
+/* A handler makes a context current while memory is asked for without one. */
+
+static pthread_t interrupted;
+static volatile sig_atomic_t asking;
+
+static void on_signal(int number)
+{
+    (void)number;
+    if (asking)
+        (void)cu.set_current(context);
+    asking = 0;
+}
+
+static void *interrupter(void *unused)
+{
+    unsigned seed = 1;
+
+    (void)unused;
+    while (!over) {
+        spin((unsigned)rand_r(&seed) % 3000);
+        if (asking)
+            (void)pthread_kill(interrupted, SIGUSR1);
+    }
+    return NULL;
+}
+
+static void race_interrupt(void)
+{
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    cu_ptr ptr;
+
+    while (cu.alloc(&ptr, PIECE) == CU_OK)
+        ;
+    interrupted = pthread_self();
+    (void)sigaction(SIGUSR1, &action, NULL);
+    while (!time_is_over()) {
+        must(cu.set_current(NULL), "cuCtxSetCurrent");
+        asking = 1;
+        (void)cu.alloc(&ptr, PIECE);
+        asking = 0;
+    }
+    must(cu.set_current(context), "cuCtxSetCurrent");
+}
+
 static const struct {
     const char *name;
     void (*race)(void);
     void *(*other)(void *unused);
 } races[] = {
-    {"destroy", race_destroy, destroyer}, {"retain", race_retain, writer},
-    {"map", race_guess, mapper},          {"export", race_guess, exporter},
-    {"capture", race_capture, capturer},  {"graph", race_graph, capturer},
-    {"exec", race_exec, ender},           {"swap", race_swap, swapper},
-    {"prefetch", race_prefetch, mover},   {"reset", race_reset, mover},
-    {"share", race_share, asker},         {"lookup", race_lookup, reader},
-    {"refused", race_refused, freer},     {"ends", race_ends, anew},
+    {"destroy", race_destroy, destroyer},
+    {"retain", race_retain, writer},
+    {"map", race_guess, mapper},
+    {"export", race_guess, exporter},
+    {"capture", race_capture, capturer},
+    {"graph", race_graph, capturer},
+    {"exec", race_exec, ender},
+    {"swap", race_swap, swapper},
+    {"prefetch", race_prefetch, mover},
+    {"reset", race_reset, mover},
+    {"share", race_share, asker},
+    {"lookup", race_lookup, reader},
+    {"refused", race_refused, freer},
+    {"ends", race_ends, anew},
+    {"interrupt", race_interrupt, interrupter},
 };
 
 int main(int argc, char **argv)

@@ -25,6 +25,7 @@ RACES = (
     ("share", "small pieces come into a page that another thread is refused"),
     ("refused", "memory is freed while its context's end is refused"),
     ("ends", "a context ends and comes again while others look for theirs"),
+    ("interrupt", "a signal's handler makes a context current while memory is asked for without one"),
     ("lookup", "a function is called as soon as its address is written"),
 )
 
