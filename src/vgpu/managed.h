@@ -38,6 +38,17 @@ void managed_end_unload(const void *owner, bool gone);
 bool managed_begin_context_end(unsigned context, struct allocations_bag *ret_bag);
 void managed_end_context_end(bool held, unsigned context, unsigned now);
 
+/* Whether there is any, or was. */
+bool managed_is_any(void);
+
+/* From looking up where memory may be to the driver's answer: nothing is made or freed meanwhile.
+ * managed_end_placing() ends it. */
+void managed_hold_places(void);
+
+/* Where a range may be: anywhere (CU_DEVICE_INVALID), on the one device that it is charged to, or
+ * on the host alone (CU_DEVICE_CPU), as also what is more than one allocation. */
+CUdevice managed_home(CUdeviceptr ptr, size_t bytes);
+
 /* There is managed memory that no table has: where it may be its pool says (pools_home()). */
 void managed_expect_pools(void);
 
