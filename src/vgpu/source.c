@@ -3,8 +3,11 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/glibc.h"
@@ -14,33 +17,59 @@ struct source source;
 
 extern char **environ;
 
-/* The file "limits" lies in the folder through which this library was loaded. */
+#define NAME "limits"
+
+/* The folder of a path, in its place. */
+static void cut_name(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (!slash)
+        memcpy(path, ".", sizeof("."));
+    else if (slash > path)
+        *slash = '\0';
+    else
+        slash[1] = '\0';
+}
+
+/* Whether there is a limits file in the folder, which is the source's from now on. */
+static bool note_folder(const char *name)
+{
+    char folder[PATH_MAX];
+    struct stat st;
+    int len;
+
+    source.path[0] = '\0';
+    if (!realpath(name, folder) || file_stat(folder, &st) < 0)
+        return false;
+    len = snprintf(source.path, sizeof(source.path), "%s/" NAME, folder);
+    if (len < 0 || len >= (int)sizeof(source.path)) {
+        source.path[0] = '\0';
+        return false;
+    }
+    source.folder = (struct kept){.fd = -1, .dev = st.st_dev, .ino = st.st_ino};
+    source.was_there = file_stat(source.path, &st) == 0;
+    return source.was_there;
+}
+
+/*
+ * It lies beside the library; where none does, beside the name by which this was loaded: `hamictl
+ * run` has links to it. In this order: who links to a library that has limits does not lose them.
+ */
 static void find_limits_file(void)
 {
-    char *path = source.path;
-    size_t len, folder = 0;
+    char library[PATH_MAX];
     Dl_info info;
 
-    if (dladdr((void *)find_limits_file, &info) == 0 || !info.dli_fname)
+    if (dladdr((void *)find_limits_file, &info) == 0 || !info.dli_fname ||
+        !realpath(info.dli_fname, library))
         return;
-    /* Of two slashes in a row one is ignored. */
-    if (info.dli_fname[0] != '/') {
-        if (!getcwd(path, sizeof(source.path) - 1)) {
-            path[0] = '\0';
-            return;
-        }
-        folder = strlen(path);
-        path[folder++] = '/';
-    }
-    len = strlen(info.dli_fname);
-    while (len > 0 && info.dli_fname[len - 1] != '/')
-        len--;
-    if (folder + len + sizeof("limits") > sizeof(source.path)) {
-        path[0] = '\0';
+    cut_name(library);
+    if (note_folder(library) || strlen(info.dli_fname) >= sizeof(library))
         return;
-    }
-    memcpy(path + folder, info.dli_fname, len);
-    memcpy(path + folder + len, "limits", sizeof("limits"));
+    memcpy(library, info.dli_fname, strlen(info.dli_fname) + 1);
+    cut_name(library);
+    (void)note_folder(library);
 }
 
 /* The only thing that is done before the first CUDA or NVML call: the program may change its
@@ -48,11 +77,50 @@ static void find_limits_file(void)
 static void __attribute__((constructor)) note_limits_file(void)
 {
     int saved = errno;
-    struct stat st;
 
     find_limits_file();
-    source.was_there = source.path[0] && file_stat(source.path, &st) == 0;
     errno = saved;
+}
+
+/*
+ * The folder is kept open: where the program closed that, its path must still lead to it. After
+ * chroot(), or in a mount namespace of the program's own, another file may have the path. -ESTALE:
+ * it leads elsewhere, or nowhere.
+ */
+static int open_folder(void)
+{
+    char path[LIMITS_PATH_SIZE];
+    int r;
+
+    if (kept_is_open(&source.folder))
+        return 0;
+    COPY_TEXT(path, source.path);
+    cut_name(path);
+    r = kept_renew(&source.folder, open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    return r == -ENOENT ? -ESTALE : r;
+}
+
+static int stat_file(struct stat *ret_file)
+{
+    int r = open_folder();
+
+    return r < 0 ? r : file_stat_at(source.folder.fd, NAME, ret_file);
+}
+
+/* -ENOENT: there is none, or none was there and its folder can't be found any more. */
+static ssize_t read_file(char *text, size_t size)
+{
+    int r = open_folder();
+
+    if (r == 0)
+        return file_read_at(source.folder.fd, NAME, text, size);
+    return r == -ESTALE && !source.was_there ? -ENOENT : r;
+}
+
+static int cannot_read(int r, struct error *err)
+{
+    return error_set(err, r, "%s: %s", source.path,
+                     r == -ESTALE ? "its folder can't be found any more" : strerror(-r));
 }
 
 /* Reads the file's limits, or the environment's; a file's are lowered by the environment's. */
@@ -64,9 +132,9 @@ static int read_limits(struct limits *limits, bool *ret_from_file, struct error 
     int r;
 
     *limits = (struct limits)LIMITS_INIT;
-    len = file_read(source.path, text, sizeof(text));
+    len = read_file(text, sizeof(text));
     if (len < 0 && len != -ENOENT)
-        return error_set(err, (int)len, "%s: %s", source.path, strerror((int)-len));
+        return cannot_read((int)len, err);
     *ret_from_file = len >= 0;
 
     r = limits_parse_environment(&environment, environ, err);
@@ -94,7 +162,7 @@ int source_read(struct error *err)
         return error_set(err, -ENAMETOOLONG,
                          "the folder of libvgpu.so can't be known, nor the limits file in it");
     /* First: what is changed after it was read is to be seen. */
-    (void)file_stat(source.path, &source.seen);
+    (void)stat_file(&source.seen);
     r = read_limits(&source.limits, &source.is_file, err);
     if (r < 0)
         return r;
@@ -110,7 +178,7 @@ static bool file_changed(void)
 {
     struct stat now;
 
-    if (file_stat(source.path, &now) < 0)
+    if (stat_file(&now) < 0)
         return false;
     if (now.st_ino == source.seen.st_ino && now.st_size == source.seen.st_size &&
         now.st_mtim.tv_sec == source.seen.st_mtim.tv_sec &&

@@ -323,6 +323,11 @@ static int verb_chdir(const char *argument)
     return chdir(argument) ? 77 : 0;
 }
 
+static int verb_chroot(const char *argument)
+{
+    return chroot(argument) || chdir("/") ? 79 : 0;
+}
+
 static int verb_unlink(const char *argument)
 {
     return unlink(argument) ? 78 : 0;
@@ -654,6 +659,7 @@ static const struct verb verbs[] = {
     {"sleep", verb_sleep},
     {"quiet-exit", verb_quiet_exit},
     {"chdir", verb_chdir},
+    {"chroot", verb_chroot},
     {"unlink", verb_unlink},
     {"forge", verb_forge},
     {"closefrom", verb_closefrom},

@@ -274,8 +274,55 @@ def habit_relative_preload():
         heard(running)
         check_full(machine, [running.pid], f"preloaded as {path}, then in another folder")
         end(running)
-    long = f"{library.parent}{'/.' * 600}/{library.name}"
+    deep = pathlib.Path(library.parent, *["x" * 200] * 5)
+    deep.mkdir(parents=True)
+    long = shutil.copy(library, deep)
     refused(guest("init fill say", bare_environment(machine, LD_PRELOAD=long)), "by a path too long to keep nothing is given")
+
+
+def habit_links():
+    """Who links to the library keeps its limits; where it has none, as with `hamictl run`, those beside the link rule."""
+    machine = Machine()
+    library, _ = ruled(machine)
+    other = pathlib.Path(tempfile.mkdtemp(dir=scratch)) / "libvgpu.so"
+    other.symlink_to(library)
+    beside, _ = ruled(machine)
+    beside.unlink()
+    beside.symlink_to(LIBVGPU)
+    for path, title in ((other, "a link to a library with limits"), (beside, "a link with limits beside it, to a library without")):
+        running = begin("init fill say wait", bare_environment(machine, LD_PRELOAD=path))
+        heard(running)
+        check_full(machine, [running.pid], title)
+        end(running)
+
+
+def resize(machine, library, region, size):
+    uuid = machine.view()["gpus"][0]["uuid"]
+    write_limits(library, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, NVIDIA_VISIBLE_DEVICES=uuid, CUDA_DEVICE_MEMORY_LIMIT_0=size)
+    time.sleep(0.1)  # the library looks each 50 ms
+
+
+def habit_other_root():
+    """A file of the program's own that has the path of the limits file, once the program has another root, is none."""
+    if os.geteuid() != 0:
+        check(True, "another root: not root, so not tried")
+        return
+    for before in ("", "closefrom=3 "):
+        machine = Machine()
+        library, region = ruled(machine)
+        root = pathlib.Path(tempfile.mkdtemp(dir=scratch))
+        own = root / library.relative_to("/")
+        own.parent.mkdir(parents=True)
+        resize(machine, own, region, "7g")
+        verbs = f"init alloc=64M say wait {before}chroot={root} sleep=100 fill say wait free fill say wait"
+        running = begin(verbs, bare_environment(machine, LD_PRELOAD=library))
+        heard(running), go_on(running), heard(running)
+        check_full(machine, [running.pid], f"{before}chroot: the limit stays")
+        resize(machine, library, region, "512m")
+        go_on(running), heard(running)
+        used, wanted = machine.used(running.pid), LIMIT if before else 512 * MIB
+        check(wanted - 512 < used <= wanted, f"{before}chroot: a change is seen where the folder is still open", used)
+        check_equal(end(running), 0, "and it ends well")
 
 
 def habit_file_gone():
