@@ -210,6 +210,7 @@ static void apply_cores(struct vgpu_device *device, uint64_t cores, bool begins)
 static void apply_limits(bool begins)
 {
     struct region_base *base = vgpu.region.base;
+    const bool suspended = source.limits.suspended || source.is_lost;
     bool compute = false;
 
     for (unsigned i = 0; i < vgpu.device_count; i++) {
@@ -227,16 +228,16 @@ static void apply_limits(bool begins)
         atomic_store(&device->limit_units, bytes ? bytes / LEDGER_UNIT : LEDGER_UNITS_MAX);
         apply_cores(device, cores, begins);
         /* Where there are other priorities each launch may have to be looked at. */
-        compute |=
-            cores != 0 || source.limits.suspended || atomic_load(&device->share.card.has_ranks);
-        atomic_store(&device->share.suspended, source.limits.suspended);
+        compute |= cores != 0 || suspended || atomic_load(&device->share.card.has_ranks);
+        atomic_store(&device->share.suspended, suspended);
     }
     atomic_store(&base->slots[vgpu.region.slot].status,
-                 source.limits.suspended ? REGION_STATUS_SUSPENDED : REGION_STATUS_RUNNING);
+                 suspended ? REGION_STATUS_SUSPENDED : REGION_STATUS_RUNNING);
     atomic_store(&vgpu.allow_unaccounted, source.limits.allow_unaccounted);
     atomic_store(&vgpu.allow_imports, source.limits.allow_imports);
     atomic_store(&vgpu.managed, (int)source.limits.managed);
     atomic_store(&vgpu.oversubscribed, source.limits.oversubscribed);
+    atomic_store(&vgpu.limits_lost, source.is_lost);
     atomic_store(&vgpu.limited_compute, compute);
 }
 

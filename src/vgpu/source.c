@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/glibc.h"
 #include "vgpu/vgpu.h"
@@ -174,49 +175,71 @@ int source_read(struct error *err)
     return 0;
 }
 
-static bool file_changed(void)
+static bool is_seen(const struct stat *now)
 {
-    struct stat now;
-
-    if (stat_file(&now) < 0)
-        return false;
-    if (now.st_ino == source.seen.st_ino && now.st_size == source.seen.st_size &&
-        now.st_mtim.tv_sec == source.seen.st_mtim.tv_sec &&
-        now.st_mtim.tv_nsec == source.seen.st_mtim.tv_nsec)
-        return false;
-
-    source.seen = now;
-    return true;
+    return now->st_ino == source.seen.st_ino && now->st_size == source.seen.st_size &&
+           now->st_mtim.tv_sec == source.seen.st_mtim.tv_sec &&
+           now->st_mtim.tv_nsec == source.seen.st_mtim.tv_nsec;
 }
 
-static void read_again(void)
+/* Who is granted what, and where the region is, stays for the life of a process. */
+static void take_over(const struct limits *limits)
 {
-    struct error err = ERROR_INIT;
+    for (unsigned i = 0; i < LIMITS_MAX_DEVICES; i++) {
+        source.limits.devices[i].memory_bytes = limits->devices[i].memory_bytes;
+        source.limits.devices[i].cores = limits->devices[i].cores;
+    }
+    source.limits.allow_unaccounted = limits->allow_unaccounted;
+    source.limits.allow_imports = limits->allow_imports;
+    source.limits.managed = limits->managed;
+    source.limits.oversubscribed = limits->oversubscribed;
+    source.limits.suspended = limits->suspended;
+}
+
+static int read_again(struct error *err)
+{
     struct limits limits;
     bool from_file;
+    struct stat now;
+    int r = stat_file(&now);
 
-    if (read_limits(&limits, &from_file, &err) < 0) {
-        vgpu_say(VGPU_WORD_LIMITS, "%s; the limits stay as they were", err.text);
-        return;
-    }
+    if (r == -ENOENT)
+        return 0; /* what it said stays in force */
+    if (r < 0)
+        return cannot_read(r, err);
+    if (is_seen(&now))
+        return 0;
+    r = read_limits(&limits, &from_file, err);
+    if (r < 0)
+        return r;
     if (!from_file)
-        return; /* it went away just now; what it said stays in force */
-    /* Who is granted what, and where the region is, stays for the life of a process. */
-    for (unsigned i = 0; i < LIMITS_MAX_DEVICES; i++) {
-        source.limits.devices[i].memory_bytes = limits.devices[i].memory_bytes;
-        source.limits.devices[i].cores = limits.devices[i].cores;
-    }
-    source.limits.allow_unaccounted = limits.allow_unaccounted;
-    source.limits.allow_imports = limits.allow_imports;
-    source.limits.managed = limits.managed;
-    source.limits.oversubscribed = limits.oversubscribed;
-    source.limits.suspended = limits.suspended;
+        return 0; /* it went away just now */
+    take_over(&limits);
+    source.seen = now;
+    return 0;
 }
 
 void source_refresh(void)
 {
-    if (source.read && source.is_file && file_changed())
-        read_again();
+    struct error err = ERROR_INIT;
+    int64_t now_ns;
+
+    if (!source.read || !source.is_file)
+        return;
+    if (read_again(&err) == 0) {
+        source.failing_since_ns = 0;
+        source.is_lost = false;
+        return;
+    }
+    now_ns = clock_coarse_ns();
+    if (!source.failing_since_ns)
+        source.failing_since_ns = now_ns;
+    if (now_ns - source.failing_since_ns < SOURCE_LOST_NS)
+        return;
+    source.is_lost = true;
+    vgpu_say(VGPU_WORD_DENIED,
+             "%s; the GPU's memory is refused and nothing is launched until that is mended",
+             err.text);
 }
 
 const struct limits *vgpu_limits(void)

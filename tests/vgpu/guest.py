@@ -325,6 +325,27 @@ def habit_other_root():
         check_equal(end(running), 0, "and it ends well")
 
 
+def habit_no_descriptors():
+    """A change that can't be read is not lost, and nothing is given for ever by limits that are not known."""
+    machine = Machine()
+    library, region = ruled(machine)
+    verbs = "init alloc=64M say wait files=3 alloc=64M say wait alloc=64M say wait files=1024 sleep=100 fill say wait"
+    running = begin(verbs, bare_environment(machine, LD_PRELOAD=library), stderr=subprocess.PIPE)
+    heard(running)
+    resize(machine, library, region, "512m")
+    go_on(running)
+    check_equal(heard(running).get("code"), 0, "for a while the limits stay as they were")
+    time.sleep(10.5)
+    go_on(running)
+    check_equal(heard(running).get("code"), 2, "after 10 s nothing is given")
+    go_on(running)
+    heard(running)
+    used = machine.used(running.pid)
+    check(512 * MIB - 512 < used <= 512 * MIB, "once it can be read it is in force", used)
+    _, word = running.communicate("\n", timeout=20)
+    check_equal((running.returncode, len(word.splitlines())), (0, 1), "and it ends well, with a word")
+
+
 def habit_file_gone():
     """A limits file that was there and is gone is no freedom."""
     machine = Machine()
