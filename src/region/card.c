@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/file.h"
 #include "base/glibc.h"
 #include "base/lock.h"
@@ -57,31 +58,6 @@ static int map_own(struct card *card, const char *path)
     card->own_inode = st.st_ino;
     atomic_store(&card->own->wanted_until_ns, 0);
     atomic_store(&card->own->magic, CARD_CELL_MAGIC);
-    return 0;
-}
-
-int card_open(struct card *card, const char *own, const char *folder)
-{
-    return card_open_ranked(card, own, folder, folder != NULL, CARD_PRIORITY);
-}
-
-int card_open_ranked(struct card *card, const char *own, const char *folder, bool lends,
-                     int priority)
-{
-    int r;
-
-    if (folder && strlen(folder) >= sizeof(card->folder))
-        return -ENAMETOOLONG;
-    r = map_own(card, own);
-    if (r < 0)
-        return r;
-    (void)pthread_mutex_init(&card->lock, NULL);
-    card->lends = lends;
-    card->priority = priority;
-    if (folder) {
-        memcpy(card->folder, folder, strlen(folder) + 1);
-        card_look_around(card);
-    }
     return 0;
 }
 
@@ -162,20 +138,20 @@ struct entry {
     char name[];
 };
 
-/* Whether the folder could be looked into, to its end. One without the own cell is another that
- * somebody put in its place. */
-static bool find_all(const struct card *card, struct found *found)
+/* To the folder's end. -ESTALE: without the own cell it is another that somebody put in its place.
+ */
+static int find_all(const struct card *card, struct found *found)
 {
-    int folder = open(card->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTOCLOSE int folder = open(card->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _Alignas(struct entry) char entries[4096];
     struct stat st;
-    long len = -1;
+    long len;
 
     if (folder < 0)
-        return false;
-    if (file_stat_fd(folder, &st) == 0 && st.st_dev == card->own_device)
-        len = 1;
-    while (len > 0 && (len = syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0) {
+        return -errno;
+    if (file_stat_fd(folder, &st) < 0 || st.st_dev != card->own_device)
+        return -ESTALE;
+    while ((len = syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0) {
         for (long at = 0; at < len;) {
             const struct entry *entry = (const struct entry *)(entries + at);
 
@@ -183,27 +159,63 @@ static bool find_all(const struct card *card, struct found *found)
             at += entry->size;
         }
     }
-    (void)close(folder);
-    return len == 0 && found->own;
+    if (len < 0)
+        return -errno;
+    return found->own ? 0 : -ESTALE;
+}
+
+/* With the lock held, or as the card is opened. */
+static int look_around(struct card *card)
+{
+    struct found found = {.all = true};
+    int r = find_all(card, &found);
+
+    if (r < 0) {
+        close_but(found.others, found.count, card->others, card->count);
+        card->complete = false;
+        return r;
+    }
+    close_but(card->others, card->count, found.others, found.count);
+    memcpy(card->others, found.others, found.count * sizeof(found.others[0]));
+    card->count = found.count;
+    card->complete = found.all;
+    card_rank_note(card);
+    return 0;
+}
+
+int card_open(struct card *card, const char *own, const char *folder)
+{
+    return card_open_ranked(card, own, folder, folder != NULL, CARD_PRIORITY);
+}
+
+int card_open_ranked(struct card *card, const char *own, const char *folder, bool lends,
+                     int priority)
+{
+    int r;
+
+    if (folder && strlen(folder) >= sizeof(card->folder))
+        return -ENAMETOOLONG;
+    r = map_own(card, own);
+    if (r < 0)
+        return r;
+    (void)pthread_mutex_init(&card->lock, NULL);
+    card->lends = lends;
+    card->priority = priority;
+    if (!folder)
+        return 0;
+    memcpy(card->folder, folder, strlen(folder) + 1);
+    r = look_around(card);
+    if (r < 0)
+        card_close(card);
+    return r;
 }
 
 void card_look_around(struct card *card)
 {
-    struct found found = {.all = true};
-
     if (!card->own || !card->folder[0])
         return;
     lock_mutex(&card->lock);
-    if (find_all(card, &found)) {
-        close_but(card->others, card->count, found.others, found.count);
-        memcpy(card->others, found.others, found.count * sizeof(found.others[0]));
-        card->count = found.count;
-        card->complete = found.all;
-        card_rank_note(card);
-    } else {
-        close_but(found.others, found.count, card->others, card->count);
-        card->complete = false;
-    }
+    (void)look_around(card);
     unlock_mutex(&card->lock);
 }
 

@@ -111,7 +111,7 @@ struct card {
 /*
  * Opens the own cell, and the folder's others unless folder is NULL: then others are never idle.
  * Blocks on the disk. 0 or a negative errno; the card then stays unknown. Of a file that is shorter
- * than a cell -EPROTO.
+ * than a cell -EPROTO, of a folder without the own cell -ESTALE.
  */
 int card_open(struct card *card, const char *own, const char *folder);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "region/card.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +143,10 @@ static void what_cannot_be_read_is_wanted(void **state)
     assert_true(is_wanted_at(&alone, T0));
     card_close(&alone);
     assert_true(card_open(&alone, path_of("none"), folder) < 0);
+    /* Who could not look around at all would know of no other. */
+    assert_int_equal(card_open(&alone, path_of("c"), "/nowhere"), -ENOENT);
+    assert_int_equal(card_open(&alone, path_of("c"), "/tmp"), -ESTALE);
+    assert_null(alone.own);
     assert_int_equal(truncate(path_of("c"), 8), 0);
     assert_true(card_open(&alone, path_of("c"), folder) < 0);
 }

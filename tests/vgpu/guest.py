@@ -368,6 +368,22 @@ def habit_file_gone():
     refused(ended, "a region that a file ruled is not for a process without one")
 
 
+def habit_cells_hidden():
+    """Who can't find its card's cells knows of no priority of others, and is given nothing."""
+    machine = Machine()
+    uuid = machine.view()["gpus"][0]["uuid"]
+    cells = pathlib.Path(tempfile.mkdtemp(dir=scratch))
+    keys = cell_of(cells, uuid, 1)
+    for hidden in ("HAMI_CARD_CELLS", "HAMI_CARD_RANKS"):
+        library, _ = ruled(machine, **keys | {"HAMI_CARDS": "", hidden: cells / "nowhere"})
+        refused(guest("init fill say", bare_environment(machine, LD_PRELOAD=library)), f"without {hidden}, nothing is given")
+    library, _ = ruled(machine, **keys)
+    running = begin("init fill say wait", bare_environment(machine, LD_PRELOAD=library))
+    heard(running)
+    check_full(machine, [running.pid], "with them it has its limit")
+    check_equal(end(running), 0, "and ends well")
+
+
 def habit_region_removed():
     """There is one ledger, whatever happens to the region's file."""
     for way in ("removed", "replaced", "renamed"):
