@@ -18,10 +18,15 @@ enum {
 
 ssize_t file_read(const char *path, char *buf, size_t size)
 {
+    return file_read_at(AT_FDCWD, path, buf, size);
+}
+
+ssize_t file_read_at(int folder, const char *path, char *buf, size_t size)
+{
     AUTOCLOSE int fd = -1;
     size_t len = 0;
 
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return -errno;
 

@@ -15,6 +15,8 @@
  * libvgpu.
  */
 ssize_t file_read(const char *path, char *buf, size_t size);
+/* Below an open folder. */
+ssize_t file_read_at(int folder, const char *path, char *buf, size_t size);
 
 /* Writes all bytes, in as many calls as it takes. Returns 0 or a negative errno. */
 int file_write_all(int fd, const char *bytes, size_t len);

@@ -105,7 +105,7 @@ static int make_folder(struct guest *guest, struct error *err)
 
     (void)snprintf(vgpu, sizeof(vgpu), "%s/vgpu", guest->folder);
     (void)snprintf(guest->library, sizeof(guest->library), "%s/vgpu/libvgpu.so", guest->folder);
-    if (mkdir(vgpu, 0700) < 0 || symlink(guest->local->paths.vgpu, guest->library) < 0)
+    if (mkdir(vgpu, 0755) < 0 || symlink(guest->local->paths.vgpu, guest->library) < 0)
         return error_set(err, -errno, "cannot make %s: %s", guest->library, strerror(errno));
     r = make_region(guest, err);
     if (r == 0)

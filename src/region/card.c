@@ -10,18 +10,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/file.h"
 #include "base/glibc.h"
 #include "base/lock.h"
 #include "base/util.h"
 #include "region/card_rank.h"
 
-static int open_out_of_the_way(int folder, const char *name, int flags)
-{
-    int fd = openat(folder, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-
-    return fd < 0 ? -errno : file_move_away(fd);
-}
+enum {
+    CELL_FLAGS = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+};
 
 /*
  * Until it is mapped, root of another container, which reads it, can take a write lease of it
@@ -30,12 +28,11 @@ static int open_out_of_the_way(int folder, const char *name, int flags)
  */
 static int open_own(const char *path)
 {
-    int fd = open_out_of_the_way(AT_FDCWD, path, O_RDWR);
+    int fd = open(path, CELL_FLAGS | O_RDWR);
 
-    if (fd != -EWOULDBLOCK)
-        return fd;
-    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    return fd < 0 ? -errno : file_move_away(fd);
+    if (fd < 0 && errno == EWOULDBLOCK)
+        fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
 }
 
 static int map_own(struct card *card, const char *path)
@@ -64,6 +61,128 @@ static int map_own(struct card *card, const char *path)
     return 0;
 }
 
+/* Closes those of a list that another list does not have. */
+static void close_but(struct card_other *others, unsigned count, const struct card_other *kept,
+                      unsigned kept_count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        bool has = false;
+
+        for (unsigned k = 0; k < kept_count; k++)
+            has |= kept[k].cell.fd == others[i].cell.fd;
+        if (!has)
+            kept_close(&others[i].cell);
+    }
+}
+
+void card_close(struct card *card)
+{
+    if (!card->own)
+        return;
+    close_but(card->others, card->count, NULL, 0);
+    (void)munmap(card->own, CARD_CELL_SIZE);
+    *card = (struct card){.own = NULL};
+}
+
+/* What was being changed when the process forked is looked for anew. */
+void card_after_fork(struct card *card)
+{
+    (void)pthread_mutex_init(&card->lock, NULL);
+    card->complete = false;
+}
+
+/* What a look around finds. */
+struct found {
+    struct card_other others[CARD_CELLS];
+    unsigned count;
+    bool own, all;
+};
+
+static struct card_other known_as(const struct card *card, ino_t inode)
+{
+    for (unsigned i = 0; i < card->count; i++) {
+        if (card->others[i].cell.ino == inode)
+            return card->others[i];
+    }
+    return (struct card_other){.cell = {.fd = -1, .dev = card->own_device, .ino = inode}};
+}
+
+/* One that is open stays open: it may be the last time that it could be opened. */
+static void take_cell(const struct card *card, int folder, ino_t inode, const char *name,
+                      struct found *found)
+{
+    struct card_other other;
+    int r = 0;
+
+    found->own |= inode == card->own_inode;
+    if (name[0] == '.' || inode == card->own_inode)
+        return;
+    found->all &= found->count < CARD_CELLS;
+    if (found->count == CARD_CELLS)
+        return;
+    other = known_as(card, inode);
+    if (!kept_is_open(&other.cell))
+        r = kept_take(&other.cell, openat(folder, name, CELL_FLAGS | O_RDONLY));
+    if (r == -ENOENT)
+        return;
+    card_rank_of(name, &other);
+    found->others[found->count++] = other;
+}
+
+/* As the kernel writes it; opendir() would allocate. */
+struct entry {
+    uint64_t inode;
+    int64_t offset;
+    uint16_t size;
+    uint8_t type;
+    char name[];
+};
+
+/* To the folder's end. -ESTALE: without the own cell it is another that somebody put in its place.
+ */
+static int find_all(const struct card *card, struct found *found)
+{
+    AUTOCLOSE int folder = open(card->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _Alignas(struct entry) char entries[4096];
+    struct stat st;
+    long len;
+
+    if (folder < 0)
+        return -errno;
+    if (file_stat_fd(folder, &st) < 0 || st.st_dev != card->own_device)
+        return -ESTALE;
+    while ((len = syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0) {
+        for (long at = 0; at < len;) {
+            const struct entry *entry = (const struct entry *)(entries + at);
+
+            take_cell(card, folder, entry->inode, entry->name, found);
+            at += entry->size;
+        }
+    }
+    if (len < 0)
+        return -errno;
+    return found->own ? 0 : -ESTALE;
+}
+
+/* With the lock held, or as the card is opened. */
+static int look_around(struct card *card)
+{
+    struct found found = {.all = true};
+    int r = find_all(card, &found);
+
+    if (r < 0) {
+        close_but(found.others, found.count, card->others, card->count);
+        card->complete = false;
+        return r;
+    }
+    close_but(card->others, card->count, found.others, found.count);
+    memcpy(card->others, found.others, found.count * sizeof(found.others[0]));
+    card->count = found.count;
+    card->complete = found.all;
+    card_rank_note(card);
+    return 0;
+}
+
 int card_open(struct card *card, const char *own, const char *folder)
 {
     return card_open_ranked(card, own, folder, folder != NULL, CARD_PRIORITY);
@@ -82,111 +201,30 @@ int card_open_ranked(struct card *card, const char *own, const char *folder, boo
     (void)pthread_mutex_init(&card->lock, NULL);
     card->lends = lends;
     card->priority = priority;
-    if (folder) {
-        memcpy(card->folder, folder, strlen(folder) + 1);
-        card_look_around(card);
-    }
-    return 0;
-}
-
-static void close_cells(struct card *card)
-{
-    for (unsigned i = 0; i < card->count; i++)
-        (void)close(card->others[i].fd);
-    card->count = 0;
-}
-
-void card_close(struct card *card)
-{
-    if (!card->own)
-        return;
-    close_cells(card);
-    (void)munmap(card->own, CARD_CELL_SIZE);
-    *card = (struct card){.own = NULL};
-}
-
-/* What was being changed when the process forked is looked for anew. */
-void card_after_fork(struct card *card)
-{
-    (void)pthread_mutex_init(&card->lock, NULL);
-    card->complete = false;
-}
-
-/* False: it can't be looked into. */
-static bool take_cell(struct card *card, int folder, uint64_t inode, const char *name,
-                      bool *found_own)
-{
-    int fd;
-
-    *found_own |= inode == card->own_inode;
-    if (name[0] == '.' || inode == card->own_inode)
-        return true;
-    if (card->count == CARD_CELLS)
-        return false;
-    fd = open_out_of_the_way(folder, name, O_RDONLY);
-    if (fd < 0)
-        return fd == -ENOENT;
-    card->others[card->count] = (struct card_other){.fd = fd, .inode = inode};
-    card_rank_of(name, &card->others[card->count++]);
-    return true;
-}
-
-/* As the kernel writes it; opendir() would allocate. */
-struct entry {
-    uint64_t inode;
-    int64_t offset;
-    uint16_t size;
-    uint8_t type;
-    char name[];
-};
-
-/* A folder without the own cell is another that somebody put in its place. */
-static bool take_all(struct card *card)
-{
-    int folder = open(card->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    _Alignas(struct entry) char entries[4096];
-    bool ours, all, found_own = false;
-    struct stat st;
-    long len = 0;
-
-    ours = all = folder >= 0 && file_stat_fd(folder, &st) == 0 && st.st_dev == card->own_device;
-
-    while (ours && (len = syscall(SYS_getdents64, folder, entries, sizeof(entries))) > 0) {
-        for (long at = 0; at < len;) {
-            const struct entry *entry = (const struct entry *)(entries + at);
-
-            /* One that its owner closed to us does not hide those after it. */
-            all &= take_cell(card, folder, entry->inode, entry->name, &found_own);
-            at += entry->size;
-        }
-    }
-    if (folder >= 0)
-        (void)close(folder);
-    return all && len == 0 && found_own;
+    if (!folder)
+        return 0;
+    memcpy(card->folder, folder, strlen(folder) + 1);
+    r = look_around(card);
+    if (r < 0)
+        card_close(card);
+    return r;
 }
 
 void card_look_around(struct card *card)
 {
-    struct card_other before[CARD_CELLS];
-    unsigned count;
-
     if (!card->own || !card->folder[0])
         return;
     lock_mutex(&card->lock);
-    count = card->count;
-    memcpy(before, card->others, count * sizeof(before[0]));
-    close_cells(card);
-    card->complete = take_all(card);
-    card_rank_keep(card, before, count);
+    (void)look_around(card);
     unlock_mutex(&card->lock);
 }
 
-static bool cell_is_wanted(int fd, int64_t now_ns)
+static bool cell_is_wanted(const struct kept *kept, int64_t now_ns)
 {
     struct card_text cell;
-    ssize_t n = pread(fd, &cell, sizeof(cell), 0);
+    ssize_t n = kept_read(kept, &cell, sizeof(cell));
 
-    if (n == 0 || (n == sizeof(cell) && !cell.magic))
+    if (n == sizeof(cell) && !cell.magic)
         return false;
     if (n != sizeof(cell) || cell.magic != CARD_CELL_MAGIC)
         return true;
@@ -198,7 +236,7 @@ static bool look(const struct card *card, int64_t now_ns)
     if (!card->complete)
         return true;
     for (unsigned i = 0; i < card->count; i++) {
-        if (cell_is_wanted(card->others[i].fd, now_ns))
+        if (cell_is_wanted(&card->others[i].cell, now_ns))
             return true;
     }
     return false;

@@ -19,6 +19,11 @@
  *
  * Cells of others are read by pread() and not mapped: who owns one may cut it short. Whatever can't
  * be read counts as wanted. Times are CLOCK_MONOTONIC.
+ *
+ * The program that we are in may have no descriptors left, close ours, or go where the folder can't
+ * be found (chroot()). What can't be looked at stays as it was: the cells that were there are still
+ * there. One that can't be reached at all, neither by a descriptor nor by its name, counts as one
+ * whose owner always has work. It is forgotten once the folder can be read and has it no more.
  */
 
 #include <pthread.h>
@@ -27,6 +32,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "base/kept.h"
 
 /* Who used the card so lately wants it still. */
 #define CARD_WANT_NS INT64_C(20000000)
@@ -71,8 +78,7 @@ struct card_cell {
 
 /* Another container's cell. */
 struct card_other {
-    int fd;
-    ino_t inode;
+    struct kept cell; /* one that could not be opened has its number all the same */
     int priority;
     uint32_t believed; /* part of the time, 1/65536; 0: all of it */
     int64_t zero_ns;   /* when that account is empty, as in region/bucket.h */
@@ -105,7 +111,7 @@ struct card {
 /*
  * Opens the own cell, and the folder's others unless folder is NULL: then others are never idle.
  * Blocks on the disk. 0 or a negative errno; the card then stays unknown. Of a file that is shorter
- * than a cell -EPROTO.
+ * than a cell -EPROTO, of a folder without the own cell -ESTALE.
  */
 int card_open(struct card *card, const char *own, const char *folder);
 

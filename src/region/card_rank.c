@@ -45,6 +45,7 @@ void card_rank_of(const char *name, struct card_other *other)
     char *end;
 
     other->priority = CARD_PRIORITY;
+    other->believed = 0;
     if (!at || at[1] < '0' || at[1] > '9')
         return;
     priority = strtoul(at + 1, &end, 10);
@@ -58,23 +59,12 @@ void card_rank_of(const char *name, struct card_other *other)
         other->believed = bucket_rate((unsigned)cores + CARD_BELIEF_MORE);
 }
 
-void card_rank_keep(struct card *card, const struct card_other *before, unsigned count)
+void card_rank_note(struct card *card)
 {
     bool any = false;
 
-    for (unsigned i = 0; i < card->count; i++) {
-        struct card_other *other = &card->others[i];
-
-        any |= other->priority != card->priority;
-        for (unsigned k = 0; k < count; k++) {
-            if (before[k].inode != other->inode)
-                continue;
-            other->zero_ns = before[k].zero_ns;
-            other->claimed_until_ns = before[k].claimed_until_ns;
-            other->since_ns = before[k].since_ns;
-            other->beside_ns = before[k].beside_ns;
-        }
-    }
+    for (unsigned i = 0; i < card->count; i++)
+        any |= card->others[i].priority != card->priority;
     STORE(card->has_ranks, any);
     if (any)
         return;
@@ -159,7 +149,23 @@ static uint64_t place_in_turn(uint64_t inode, int64_t turn)
 static bool has_turn(const struct card *card, const struct card_other *other, int64_t turn)
 {
     return LOAD(card->has_betters) &&
-           place_in_turn(other->inode, turn) < place_in_turn(card->own_inode, turn);
+           place_in_turn(other->cell.ino, turn) < place_in_turn(card->own_inode, turn);
+}
+
+/*
+ * What another says; false where that is no cell: unlike an idle card, a priority is for who says
+ * so. One that can't be reached says as much as is believed: else who closes our descriptors would
+ * go first.
+ */
+static bool hears(const struct card_other *other, int64_t now_ns, struct card_text *ret_cell)
+{
+    const struct card_text most = {CARD_CELL_MAGIC, now_ns + CARD_WANT_NS, now_ns + CARD_CLAIM_NS,
+                                   now_ns};
+    ssize_t n = kept_read(&other->cell, ret_cell, sizeof(*ret_cell));
+
+    if (n < 0)
+        *ret_cell = most;
+    return n < 0 || (n == (ssize_t)sizeof(*ret_cell) && ret_cell->magic == CARD_CELL_MAGIC);
 }
 
 static void look(struct card *card, const struct moment *moment)
@@ -173,10 +179,7 @@ static void look(struct card *card, const struct moment *moment)
         const bool equal = other->priority == card->priority;
         struct card_text cell;
 
-        /* Unlike an idle card, a priority is for who says so. */
-        if ((equal && !has_turn(card, other, turn)) ||
-            pread(other->fd, &cell, sizeof(cell), 0) != (ssize_t)sizeof(cell) ||
-            cell.magic != CARD_CELL_MAGIC)
+        if ((equal && !has_turn(card, other, turn)) || !hears(other, moment->now_ns, &cell))
             continue;
         if (other->priority > card->priority) {
             lessers |= used_lately(&cell, moment->now_ns);

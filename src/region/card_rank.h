@@ -17,5 +17,5 @@ struct card_text {
 /* What the name of a cell says of its container. */
 void card_rank_of(const char *name, struct card_other *other);
 
-/* After a look around, with the lock held: what was remembered of cells that are there still. */
-void card_rank_keep(struct card *card, const struct card_other *before, unsigned count);
+/* After a look around, with the lock held: whether there are other priorities. */
+void card_rank_note(struct card *card);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "region/card.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -111,6 +114,8 @@ static void a_cell_that_its_owner_damaged_harms_nobody(void **state)
     assert_int_equal(truncate(path_of("b"), 3), 0);
     assert_true(is_wanted_at(&cards[0], T0));
     assert_int_equal(truncate(path_of("b"), 0), 0);
+    assert_true(is_wanted_at(&cards[0], T0));
+    assert_int_equal(truncate(path_of("b"), CARD_CELL_SIZE), 0);
     assert_false(is_wanted_at(&cards[0], T0));
     atomic_store(&cards[2].own->magic, 1);
     assert_true(is_wanted_at(&cards[0], T0));
@@ -123,7 +128,7 @@ static void what_cannot_be_read_is_wanted(void **state)
 {
     struct card *cards = *state, alone = {.own = NULL}, unknown = {.own = NULL};
 
-    (void)close(cards[0].others[0].fd);
+    (void)close(cards[0].others[0].cell.fd);
     assert_true(is_wanted_at(&cards[0], T0));
     card_look_around(&cards[0]);
     assert_false(is_wanted_at(&cards[0], T0));
@@ -138,6 +143,10 @@ static void what_cannot_be_read_is_wanted(void **state)
     assert_true(is_wanted_at(&alone, T0));
     card_close(&alone);
     assert_true(card_open(&alone, path_of("none"), folder) < 0);
+    /* Who could not look around at all would know of no other. */
+    assert_int_equal(card_open(&alone, path_of("c"), "/nowhere"), -ENOENT);
+    assert_int_equal(card_open(&alone, path_of("c"), "/tmp"), -ESTALE);
+    assert_null(alone.own);
     assert_int_equal(truncate(path_of("c"), 8), 0);
     assert_true(card_open(&alone, path_of("c"), folder) < 0);
 }
@@ -318,6 +327,129 @@ static void a_cell_that_is_closed_hides_no_other(void **state)
     card_close(&high);
 }
 
+/* By a program that closes all descriptors, and has files of its own under their numbers then. */
+static void put_over(const struct card *card, int other)
+{
+    for (unsigned i = 0; i < card->count; i++)
+        assert_int_equal(dup2(other, card->others[i].cell.fd), card->others[i].cell.fd);
+}
+
+static void files_of_the_program_under_our_numbers_are_left_alone(void **state)
+{
+    struct card *cards = *state;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC), numbers[2];
+
+    assert_int_equal(cards[2].count, 2);
+    for (unsigned i = 0; i < 2; i++)
+        numbers[i] = cards[2].others[i].cell.fd;
+    put_over(&cards[2], null);
+    assert_true(is_wanted_at(&cards[2], T0)); /* nobody knows */
+    card_look_around(&cards[2]);
+    assert_false(is_wanted_at(&cards[2], T0));
+    put_over(&cards[2], null);
+    card_close(&cards[2]);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(fcntl(numbers[i], F_GETFD), 0);
+}
+
+/* More descriptors than these can't be had. Returns how many could before. */
+static rlim_t allow_files(rlim_t count)
+{
+    struct rlimit limit;
+    rlim_t before;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    before = limit.rlim_cur;
+    limit.rlim_cur = count;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return before;
+}
+
+static void hide_folder(bool hidden)
+{
+    char other[sizeof(folder) + 8];
+
+    (void)snprintf(other, sizeof(other), "%s.hidden", folder);
+    assert_int_equal(hidden ? rename(folder, other) : rename(other, folder), 0);
+}
+
+static void cells_stay_known_where_nobody_can_look_around(void **state)
+{
+    struct card *cards = *state, high = {.own = NULL};
+    rlim_t most = 0;
+
+    open_ranked(&high, "h", 0, 0);
+    card_look_around(&cards[0]);
+    for (unsigned way = 0; way < 2; way++) {
+        const int64_t now_ns = T0 + way * NS_PER_S;
+
+        if (way == 0)
+            most = allow_files(3);
+        else
+            hide_folder(true);
+        card_look_around(&cards[0]);
+        assert_true(is_wanted_at(&cards[0], now_ns)); /* others may have come */
+        assert_false(yields_at(&cards[0], now_ns));
+        card_want(&high, now_ns);
+        card_claim(&high, now_ns, now_ns, now_ns + NS_PER_MS);
+        assert_true(yields_at(&cards[0], now_ns));
+        assert_false(yields_at(&cards[0], now_ns + NS_PER_MS)); /* it says itself when it is done */
+        if (way == 0)
+            (void)allow_files(most);
+        else
+            hide_folder(false);
+        card_look_around(&cards[0]);
+        assert_false(is_wanted_at(&cards[0], now_ns + CARD_WANT_NS));
+    }
+    card_close(&high);
+}
+
+/* Without its descriptor too, nobody can tell what a cell says. */
+static void who_cannot_be_asked_goes_first_for_its_share_until_its_cell_is_gone(void **state)
+{
+    struct card *cards = *state, high = {.own = NULL};
+    int64_t yielded = 0, looks = 0;
+    rlim_t most;
+
+    open_ranked(&high, "h", 0, 30);
+    card_look_around(&cards[0]);
+    for (unsigned i = 0; i < cards[0].count; i++) {
+        if (cards[0].others[i].priority == 0)
+            assert_int_equal(close(cards[0].others[i].cell.fd), 0);
+    }
+    most = allow_files(3);
+    card_look_around(&cards[0]);
+    for (int64_t now_ns = T0; now_ns < T0 + 20 * NS_PER_S; now_ns += NS_PER_MS / 2) {
+        yielded += yields_at(&cards[0], now_ns);
+        looks++;
+    }
+    (void)allow_files(most);
+    assert_true(yielded > looks * 38 / 100);
+    assert_true(yielded < looks * 42 / 100);
+    card_close(&high);
+    assert_int_equal(unlink(path_of("h.0.30")), 0);
+    card_look_around(&cards[0]);
+    assert_false(yields_at(&cards[0], T0 + 21 * NS_PER_S));
+}
+
+/* From the beginning: its name alone is known. */
+static void a_cell_that_could_never_be_opened_has_its_priority(void **state)
+{
+    struct card *cards = *state;
+    rlim_t most;
+    int next;
+
+    assert_int_equal(card_make_cell(path_of("h.0.0")), 0);
+    next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    (void)close(next);
+    most = allow_files((rlim_t)next + 1); /* the folder takes it */
+    card_look_around(&cards[0]);
+    (void)allow_files(most);
+    assert_true(yields_at(&cards[0], T0));
+    card_look_around(&cards[0]);
+    assert_false(yields_at(&cards[0], T0 + NS_PER_S));
+}
+
 static void a_claim_for_ever_is_not_believed(void **state)
 {
     struct card *cards = *state, high = {.own = NULL};
@@ -448,6 +580,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_equal_that_always_claims_gets_its_share_and_10_points,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_cell_that_is_closed_hides_no_other, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(files_of_the_program_under_our_numbers_are_left_alone,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(cells_stay_known_where_nobody_can_look_around, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(
+            who_cannot_be_asked_goes_first_for_its_share_until_its_cell_is_gone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_cell_that_could_never_be_opened_has_its_priority, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_claim_for_ever_is_not_believed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_always_claims_to_have_work_gets_its_share_and_10_points,
                                         set_up, tear_down),

@@ -55,7 +55,8 @@ static bool charge_once(struct vgpu_device *device, enum vgpu_kind kind, uint64_
     uint64_t limit = atomic_load_explicit(&device->limit_units, memory_order_relaxed);
     enum ledger_outcome outcome = LEDGER_REFUSED;
 
-    if (limit != LEDGER_UNITS_MAX && atomic_load(&vgpu.region_lost))
+    if (limit != LEDGER_UNITS_MAX &&
+        (atomic_load(&vgpu.region_lost) || atomic_load(&vgpu.limits_lost)))
         return false;
     if (!units)
         return true;

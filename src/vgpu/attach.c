@@ -210,6 +210,7 @@ static void apply_cores(struct vgpu_device *device, uint64_t cores, bool begins)
 static void apply_limits(bool begins)
 {
     struct region_base *base = vgpu.region.base;
+    const bool suspended = source.limits.suspended || source.is_lost;
     bool compute = false;
 
     for (unsigned i = 0; i < vgpu.device_count; i++) {
@@ -227,22 +228,21 @@ static void apply_limits(bool begins)
         atomic_store(&device->limit_units, bytes ? bytes / LEDGER_UNIT : LEDGER_UNITS_MAX);
         apply_cores(device, cores, begins);
         /* Where there are other priorities each launch may have to be looked at. */
-        compute |=
-            cores != 0 || source.limits.suspended || atomic_load(&device->share.card.has_ranks);
-        atomic_store(&device->share.suspended, source.limits.suspended);
+        compute |= cores != 0 || suspended || atomic_load(&device->share.card.has_ranks);
+        atomic_store(&device->share.suspended, suspended);
     }
     atomic_store(&base->slots[vgpu.region.slot].status,
-                 source.limits.suspended ? REGION_STATUS_SUSPENDED : REGION_STATUS_RUNNING);
+                 suspended ? REGION_STATUS_SUSPENDED : REGION_STATUS_RUNNING);
     atomic_store(&vgpu.allow_unaccounted, source.limits.allow_unaccounted);
     atomic_store(&vgpu.allow_imports, source.limits.allow_imports);
     atomic_store(&vgpu.managed, (int)source.limits.managed);
     atomic_store(&vgpu.oversubscribed, source.limits.oversubscribed);
+    atomic_store(&vgpu.limits_lost, source.is_lost);
     atomic_store(&vgpu.limited_compute, compute);
 }
 
-/* Where it fails the container is held to its share, and others don't see that it wants the card.
- */
-static void open_card(struct vgpu_device *device)
+/* Where it fails nobody knows who goes first, and others don't see that it wants the card. */
+static int open_card(struct vgpu_device *device, struct error *err)
 {
     const struct limits *limits = &source.limits;
     const char *cards = limits->cards[0] ? limits->cards : limits->ranks;
@@ -250,7 +250,7 @@ static void open_card(struct vgpu_device *device)
     int r;
 
     if (!device->granted || !limits->cells[0] || device->share.card.own)
-        return;
+        return 0;
     r = snprintf(own, sizeof(own), "%s/%s", limits->cells, device->uuid);
     if (r < (int)sizeof(own))
         r = snprintf(folder, sizeof(folder), "%s/%s", cards, device->uuid);
@@ -260,10 +260,7 @@ static void open_card(struct vgpu_device *device)
                              limits->ranks[0] ? limits->priority : CARD_PRIORITY);
     else
         r = -ENAMETOOLONG;
-    if (r < 0)
-        vgpu_say(VGPU_WORD_LIMITS,
-                 "%s: %s; what other containers leave idle of the card is not used", own,
-                 strerror(-r));
+    return r < 0 ? error_set(err, r, "the card's cells, %s: %s", own, strerror(-r)) : 0;
 }
 
 static bool describe_device(unsigned ordinal, struct vgpu_device *device)
@@ -290,13 +287,12 @@ static bool describe_device(unsigned ordinal, struct vgpu_device *device)
     device->index = (unsigned)index;
     device->share.region = &vgpu.region;
     device->share.device = device->index;
-    open_card(device);
     return true;
 }
 
 static int find_devices(struct error *err)
 {
-    int count = 0;
+    int count = 0, r;
 
     if (REAL(cuDeviceGetCount)(&count) != CUDA_SUCCESS)
         return error_set(err, -EAGAIN, "the driver does not tell its devices");
@@ -308,6 +304,9 @@ static int find_devices(struct error *err)
     for (unsigned i = 0; i < (unsigned)count; i++) {
         if (!describe_device(i, &vgpu.devices[i]))
             return error_set(err, -EIO, "device %u: the driver does not describe it", i);
+        r = open_card(&vgpu.devices[i], err);
+        if (r < 0)
+            return r;
     }
     vgpu.device_count = (unsigned)count;
     return 0;

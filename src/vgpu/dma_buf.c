@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/kept.h"
 #include "base/lock.h"
 #include "vgpu/ipc.h"
 #include "vgpu/real.h"
@@ -15,39 +16,24 @@ enum {
     COPIES = 256, /* descriptors are a program's to count on */
 };
 
-struct copy {
-    int fd;
-    dev_t dev; /* a program may close descriptors that it does not know, and get the number */
-    ino_t ino;
-};
-
 /* Over the copies; and over the driver giving one out. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, giving = PTHREAD_MUTEX_INITIALIZER;
-static struct copy copies[COPIES];
+static struct kept copies[COPIES];
 static unsigned count;
 static _Atomic bool any, unseen; /* kept; not kept, and so open for ever */
-
-static bool is_ours(const struct copy *copy)
-{
-    struct stat st;
-
-    return file_stat_fd(copy->fd, &st) == 0 && st.st_dev == copy->dev && st.st_ino == copy->ino;
-}
 
 void dma_bufs_after_fork(void)
 {
     (void)pthread_mutex_init(&lock, NULL);
     (void)pthread_mutex_init(&giving, NULL);
-    for (unsigned i = 0; i < count; i++) {
-        if (is_ours(&copies[i]))
-            (void)close(copies[i].fd);
-    }
+    for (unsigned i = 0; i < count; i++)
+        kept_close(&copies[i]);
     count = 0;
     atomic_store(&any, false);
     atomic_store(&unseen, false);
 }
 
-static long users_of(const struct copy *copy)
+static long users_of(const struct kept *copy)
 {
     char path[64], text[1024];
 
@@ -56,15 +42,15 @@ static long users_of(const struct copy *copy)
 }
 
 /* With the lock. False: it is forgotten. */
-static bool look_at(const struct copy *copy)
+static bool look_at(struct kept *copy)
 {
-    if (!is_ours(copy)) {
+    if (!kept_is_open(copy)) {
         atomic_store(&unseen, true);
         return false;
     }
     if (users_of(copy) != 1)
         return true;
-    (void)close(copy->fd);
+    kept_close(copy);
     return false;
 }
 
@@ -97,20 +83,10 @@ bool dma_bufs_are_open(void)
 /* With the lock. */
 static bool keep_locked(int fd)
 {
-    AUTOCLOSE int own = -1;
-    struct stat st;
-
     look_locked();
-    if (count == COPIES)
+    if (count == COPIES || kept_take(&copies[count], fcntl(fd, F_DUPFD_CLOEXEC, 3)) < 0)
         return false;
-    own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (own < 0 || file_stat_fd(own, &st) < 0)
-        return false;
-    copies[count++] = (struct copy){
-        .fd = file_move_away(take_fd(&own)),
-        .dev = st.st_dev,
-        .ino = st.st_ino,
-    };
+    count++;
     atomic_store(&any, true);
     return true;
 }

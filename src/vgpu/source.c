@@ -3,9 +3,13 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/glibc.h"
 #include "vgpu/vgpu.h"
@@ -14,33 +18,59 @@ struct source source;
 
 extern char **environ;
 
-/* The file "limits" lies in the folder through which this library was loaded. */
+#define NAME "limits"
+
+/* The folder of a path, in its place. */
+static void cut_name(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (!slash)
+        memcpy(path, ".", sizeof("."));
+    else if (slash > path)
+        *slash = '\0';
+    else
+        slash[1] = '\0';
+}
+
+/* Whether there is a limits file in the folder, which is the source's from now on. */
+static bool note_folder(const char *name)
+{
+    char folder[PATH_MAX];
+    struct stat st;
+    int len;
+
+    source.path[0] = '\0';
+    if (!realpath(name, folder) || file_stat(folder, &st) < 0)
+        return false;
+    len = snprintf(source.path, sizeof(source.path), "%s/" NAME, folder);
+    if (len < 0 || len >= (int)sizeof(source.path)) {
+        source.path[0] = '\0';
+        return false;
+    }
+    source.folder = (struct kept){.fd = -1, .dev = st.st_dev, .ino = st.st_ino};
+    source.was_there = file_stat(source.path, &st) == 0;
+    return source.was_there;
+}
+
+/*
+ * It lies beside the library; where none does, beside the name by which this was loaded: `hamictl
+ * run` has links to it. In this order: who links to a library that has limits does not lose them.
+ */
 static void find_limits_file(void)
 {
-    char *path = source.path;
-    size_t len, folder = 0;
+    char library[PATH_MAX];
     Dl_info info;
 
-    if (dladdr((void *)find_limits_file, &info) == 0 || !info.dli_fname)
+    if (dladdr((void *)find_limits_file, &info) == 0 || !info.dli_fname ||
+        !realpath(info.dli_fname, library))
         return;
-    /* Of two slashes in a row one is ignored. */
-    if (info.dli_fname[0] != '/') {
-        if (!getcwd(path, sizeof(source.path) - 1)) {
-            path[0] = '\0';
-            return;
-        }
-        folder = strlen(path);
-        path[folder++] = '/';
-    }
-    len = strlen(info.dli_fname);
-    while (len > 0 && info.dli_fname[len - 1] != '/')
-        len--;
-    if (folder + len + sizeof("limits") > sizeof(source.path)) {
-        path[0] = '\0';
+    cut_name(library);
+    if (note_folder(library) || strlen(info.dli_fname) >= sizeof(library))
         return;
-    }
-    memcpy(path + folder, info.dli_fname, len);
-    memcpy(path + folder + len, "limits", sizeof("limits"));
+    memcpy(library, info.dli_fname, strlen(info.dli_fname) + 1);
+    cut_name(library);
+    (void)note_folder(library);
 }
 
 /* The only thing that is done before the first CUDA or NVML call: the program may change its
@@ -48,11 +78,50 @@ static void find_limits_file(void)
 static void __attribute__((constructor)) note_limits_file(void)
 {
     int saved = errno;
-    struct stat st;
 
     find_limits_file();
-    source.was_there = source.path[0] && file_stat(source.path, &st) == 0;
     errno = saved;
+}
+
+/*
+ * The folder is kept open: where the program closed that, its path must still lead to it. After
+ * chroot(), or in a mount namespace of the program's own, another file may have the path. -ESTALE:
+ * it leads elsewhere, or nowhere.
+ */
+static int open_folder(void)
+{
+    char path[LIMITS_PATH_SIZE];
+    int r;
+
+    if (kept_is_open(&source.folder))
+        return 0;
+    COPY_TEXT(path, source.path);
+    cut_name(path);
+    r = kept_renew(&source.folder, open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    return r == -ENOENT ? -ESTALE : r;
+}
+
+static int stat_file(struct stat *ret_file)
+{
+    int r = open_folder();
+
+    return r < 0 ? r : file_stat_at(source.folder.fd, NAME, ret_file);
+}
+
+/* -ENOENT: there is none, or none was there and its folder can't be found any more. */
+static ssize_t read_file(char *text, size_t size)
+{
+    int r = open_folder();
+
+    if (r == 0)
+        return file_read_at(source.folder.fd, NAME, text, size);
+    return r == -ESTALE && !source.was_there ? -ENOENT : r;
+}
+
+static int cannot_read(int r, struct error *err)
+{
+    return error_set(err, r, "%s: %s", source.path,
+                     r == -ESTALE ? "its folder can't be found any more" : strerror(-r));
 }
 
 /* Reads the file's limits, or the environment's; a file's are lowered by the environment's. */
@@ -64,9 +133,9 @@ static int read_limits(struct limits *limits, bool *ret_from_file, struct error 
     int r;
 
     *limits = (struct limits)LIMITS_INIT;
-    len = file_read(source.path, text, sizeof(text));
+    len = read_file(text, sizeof(text));
     if (len < 0 && len != -ENOENT)
-        return error_set(err, (int)len, "%s: %s", source.path, strerror((int)-len));
+        return cannot_read((int)len, err);
     *ret_from_file = len >= 0;
 
     r = limits_parse_environment(&environment, environ, err);
@@ -94,7 +163,7 @@ int source_read(struct error *err)
         return error_set(err, -ENAMETOOLONG,
                          "the folder of libvgpu.so can't be known, nor the limits file in it");
     /* First: what is changed after it was read is to be seen. */
-    (void)file_stat(source.path, &source.seen);
+    (void)stat_file(&source.seen);
     r = read_limits(&source.limits, &source.is_file, err);
     if (r < 0)
         return r;
@@ -106,49 +175,71 @@ int source_read(struct error *err)
     return 0;
 }
 
-static bool file_changed(void)
+static bool is_seen(const struct stat *now)
 {
-    struct stat now;
-
-    if (file_stat(source.path, &now) < 0)
-        return false;
-    if (now.st_ino == source.seen.st_ino && now.st_size == source.seen.st_size &&
-        now.st_mtim.tv_sec == source.seen.st_mtim.tv_sec &&
-        now.st_mtim.tv_nsec == source.seen.st_mtim.tv_nsec)
-        return false;
-
-    source.seen = now;
-    return true;
+    return now->st_ino == source.seen.st_ino && now->st_size == source.seen.st_size &&
+           now->st_mtim.tv_sec == source.seen.st_mtim.tv_sec &&
+           now->st_mtim.tv_nsec == source.seen.st_mtim.tv_nsec;
 }
 
-static void read_again(void)
+/* Who is granted what, and where the region is, stays for the life of a process. */
+static void take_over(const struct limits *limits)
 {
-    struct error err = ERROR_INIT;
+    for (unsigned i = 0; i < LIMITS_MAX_DEVICES; i++) {
+        source.limits.devices[i].memory_bytes = limits->devices[i].memory_bytes;
+        source.limits.devices[i].cores = limits->devices[i].cores;
+    }
+    source.limits.allow_unaccounted = limits->allow_unaccounted;
+    source.limits.allow_imports = limits->allow_imports;
+    source.limits.managed = limits->managed;
+    source.limits.oversubscribed = limits->oversubscribed;
+    source.limits.suspended = limits->suspended;
+}
+
+static int read_again(struct error *err)
+{
     struct limits limits;
     bool from_file;
+    struct stat now;
+    int r = stat_file(&now);
 
-    if (read_limits(&limits, &from_file, &err) < 0) {
-        vgpu_say(VGPU_WORD_LIMITS, "%s; the limits stay as they were", err.text);
-        return;
-    }
+    if (r == -ENOENT)
+        return 0; /* what it said stays in force */
+    if (r < 0)
+        return cannot_read(r, err);
+    if (is_seen(&now))
+        return 0;
+    r = read_limits(&limits, &from_file, err);
+    if (r < 0)
+        return r;
     if (!from_file)
-        return; /* it went away just now; what it said stays in force */
-    /* Who is granted what, and where the region is, stays for the life of a process. */
-    for (unsigned i = 0; i < LIMITS_MAX_DEVICES; i++) {
-        source.limits.devices[i].memory_bytes = limits.devices[i].memory_bytes;
-        source.limits.devices[i].cores = limits.devices[i].cores;
-    }
-    source.limits.allow_unaccounted = limits.allow_unaccounted;
-    source.limits.allow_imports = limits.allow_imports;
-    source.limits.managed = limits.managed;
-    source.limits.oversubscribed = limits.oversubscribed;
-    source.limits.suspended = limits.suspended;
+        return 0; /* it went away just now */
+    take_over(&limits);
+    source.seen = now;
+    return 0;
 }
 
 void source_refresh(void)
 {
-    if (source.read && source.is_file && file_changed())
-        read_again();
+    struct error err = ERROR_INIT;
+    int64_t now_ns;
+
+    if (!source.read || !source.is_file)
+        return;
+    if (read_again(&err) == 0) {
+        source.failing_since_ns = 0;
+        source.is_lost = false;
+        return;
+    }
+    now_ns = clock_coarse_ns();
+    if (!source.failing_since_ns)
+        source.failing_since_ns = now_ns;
+    if (now_ns - source.failing_since_ns < SOURCE_LOST_NS)
+        return;
+    source.is_lost = true;
+    vgpu_say(VGPU_WORD_DENIED,
+             "%s; the GPU's memory is refused and nothing is launched until that is mended",
+             err.text);
 }
 
 const struct limits *vgpu_limits(void)

@@ -72,6 +72,7 @@ struct vgpu {
     _Atomic int managed;         /* enum limits_managed */
     _Atomic bool oversubscribed; /* the card need not have room for what the limit has */
     _Atomic bool region_lost; /* its file was removed or replaced: a second ledger may have begun */
+    _Atomic bool limits_lost; /* nobody knows what they are by now */
     struct region region;
     unsigned device_count;
     struct vgpu_device devices[REGION_DEVICES];

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -321,6 +322,22 @@ static int verb_sleep(const char *argument)
 static int verb_chdir(const char *argument)
 {
     return chdir(argument) ? 77 : 0;
+}
+
+static int verb_chroot(const char *argument)
+{
+    return chroot(argument) || chdir("/") ? 79 : 0;
+}
+
+/* So many descriptors may be open from now on. */
+static int verb_files(const char *argument)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return 80;
+    limit.rlim_cur = (rlim_t)number(argument);
+    return setrlimit(RLIMIT_NOFILE, &limit) ? 80 : 0;
 }
 
 static int verb_unlink(const char *argument)
@@ -667,6 +684,8 @@ static const struct verb verbs[] = {
     {"sleep", verb_sleep},
     {"quiet-exit", verb_quiet_exit},
     {"chdir", verb_chdir},
+    {"chroot", verb_chroot},
+    {"files", verb_files},
     {"unlink", verb_unlink},
     {"forge", verb_forge},
     {"closefrom", verb_closefrom},

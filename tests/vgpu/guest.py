@@ -274,8 +274,76 @@ def habit_relative_preload():
         heard(running)
         check_full(machine, [running.pid], f"preloaded as {path}, then in another folder")
         end(running)
-    long = f"{library.parent}{'/.' * 600}/{library.name}"
+    deep = pathlib.Path(library.parent, *["x" * 200] * 5)
+    deep.mkdir(parents=True)
+    long = shutil.copy(library, deep)
     refused(guest("init fill say", bare_environment(machine, LD_PRELOAD=long)), "by a path too long to keep nothing is given")
+
+
+def habit_links():
+    """Who links to the library keeps its limits; where it has none, as with `hamictl run`, those beside the link rule."""
+    machine = Machine()
+    library, _ = ruled(machine)
+    other = pathlib.Path(tempfile.mkdtemp(dir=scratch)) / "libvgpu.so"
+    other.symlink_to(library)
+    beside, _ = ruled(machine)
+    beside.unlink()
+    beside.symlink_to(LIBVGPU)
+    for path, title in ((other, "a link to a library with limits"), (beside, "a link with limits beside it, to a library without")):
+        running = begin("init fill say wait", bare_environment(machine, LD_PRELOAD=path))
+        heard(running)
+        check_full(machine, [running.pid], title)
+        end(running)
+
+
+def resize(machine, library, region, size):
+    uuid = machine.view()["gpus"][0]["uuid"]
+    write_limits(library, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, NVIDIA_VISIBLE_DEVICES=uuid, CUDA_DEVICE_MEMORY_LIMIT_0=size)
+    time.sleep(0.1)  # the library looks each 50 ms
+
+
+def habit_other_root():
+    """A file of the program's own that has the path of the limits file, once the program has another root, is none."""
+    if os.geteuid() != 0:
+        check(True, "another root: not root, so not tried")
+        return
+    for before in ("", "closefrom=3 "):
+        machine = Machine()
+        library, region = ruled(machine)
+        root = pathlib.Path(tempfile.mkdtemp(dir=scratch))
+        own = root / library.relative_to("/")
+        own.parent.mkdir(parents=True)
+        resize(machine, own, region, "7g")
+        verbs = f"init alloc=64M say wait {before}chroot={root} sleep=100 fill say wait free fill say wait"
+        running = begin(verbs, bare_environment(machine, LD_PRELOAD=library))
+        heard(running), go_on(running), heard(running)
+        check_full(machine, [running.pid], f"{before}chroot: the limit stays")
+        resize(machine, library, region, "512m")
+        go_on(running), heard(running)
+        used, wanted = machine.used(running.pid), LIMIT if before else 512 * MIB
+        check(wanted - 512 < used <= wanted, f"{before}chroot: a change is seen where the folder is still open", used)
+        check_equal(end(running), 0, "and it ends well")
+
+
+def habit_no_descriptors():
+    """A change that can't be read is not lost, and nothing is given for ever by limits that are not known."""
+    machine = Machine()
+    library, region = ruled(machine)
+    verbs = "init alloc=64M say wait files=3 alloc=64M say wait alloc=64M say wait files=1024 sleep=100 fill say wait"
+    running = begin(verbs, bare_environment(machine, LD_PRELOAD=library), stderr=subprocess.PIPE)
+    heard(running)
+    resize(machine, library, region, "512m")
+    go_on(running)
+    check_equal(heard(running).get("code"), 0, "for a while the limits stay as they were")
+    time.sleep(10.5)
+    go_on(running)
+    check_equal(heard(running).get("code"), 2, "after 10 s nothing is given")
+    go_on(running)
+    heard(running)
+    used = machine.used(running.pid)
+    check(512 * MIB - 512 < used <= 512 * MIB, "once it can be read it is in force", used)
+    _, word = running.communicate("\n", timeout=20)
+    check_equal((running.returncode, len(word.splitlines())), (0, 1), "and it ends well, with a word")
 
 
 def habit_file_gone():
@@ -298,6 +366,22 @@ def habit_file_gone():
     end(running)
     ended = guest("init fill say", environment | {"CUDA_DEVICE_MEMORY_SHARED_CACHE": str(region)})
     refused(ended, "a region that a file ruled is not for a process without one")
+
+
+def habit_cells_hidden():
+    """Who can't find its card's cells knows of no priority of others, and is given nothing."""
+    machine = Machine()
+    uuid = machine.view()["gpus"][0]["uuid"]
+    cells = pathlib.Path(tempfile.mkdtemp(dir=scratch))
+    keys = cell_of(cells, uuid, 1)
+    for hidden in ("HAMI_CARD_CELLS", "HAMI_CARD_RANKS"):
+        library, _ = ruled(machine, **keys | {"HAMI_CARDS": "", hidden: cells / "nowhere"})
+        refused(guest("init fill say", bare_environment(machine, LD_PRELOAD=library)), f"without {hidden}, nothing is given")
+    library, _ = ruled(machine, **keys)
+    running = begin("init fill say wait", bare_environment(machine, LD_PRELOAD=library))
+    heard(running)
+    check_full(machine, [running.pid], "with them it has its limit")
+    check_equal(end(running), 0, "and ends well")
 
 
 def habit_region_removed():
