@@ -74,12 +74,14 @@ static void find_limits_file(void)
 }
 
 /* The only thing that is done before the first CUDA or NVML call: the program may change its
- * working directory, which a library loaded by a relative path would be looked for in. */
+ * working directory, which a library loaded by a relative path would be looked for in. A library of
+ * the program's may make such a call as it is loaded, before us. */
 static void __attribute__((constructor)) note_limits_file(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     int saved = errno;
 
-    find_limits_file();
+    (void)pthread_once(&once, find_limits_file);
     errno = saved;
 }
 
@@ -159,6 +161,7 @@ int source_read(struct error *err)
 
     if (source.read)
         return 0;
+    note_limits_file();
     if (!source.path[0])
         return error_set(err, -ENAMETOOLONG,
                          "the folder of libvgpu.so can't be known, nor the limits file in it");

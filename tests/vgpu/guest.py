@@ -457,6 +457,14 @@ def habit_own_functions():
     check_equal((ended.returncode, ended.stderr), (0, ""), "one with a dl_iterate_phdr and a clock of its own runs, and the clock is not asked by us")
 
 
+def habit_early():
+    """A library of the program's that begins with CUDA as it is loaded, which is before ours."""
+    library = container(CUDA_DEVICE_MEMORY_LIMIT_0=LIMIT)
+    ended = guest("init fill say", bare_environment(Machine(), LD_PRELOAD=f"{library}:{BUILD / 'tests/early.so'}"))
+    check_equal((ended.returncode, ended.stderr), (0, ""), "a library may call cuInit as it is loaded")
+    check_equal([line["code"] for line in said(ended)], [2], "and the limit holds")
+
+
 def habit_unread_words():
     """Words that nobody reads neither end a program nor hold it up, and never get into its own files."""
     environment = limited_environment(Machine(), memory="garbage")
