@@ -269,6 +269,8 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
         return CUDA_SUCCESS; /* the driver says so itself */
     result = compute_admit_in(context, launch, ticket);
     ticket->own_ns = explain_admitted(began_ns);
+    if (ticket->row)
+        limiter_calls(&ticket->row->limiter, &ticket->ticket);
     return result;
 }
 
@@ -284,6 +286,16 @@ void compute_wait(struct compute_row *row, CUcontext context, const struct launc
     compute_leave(&inside);
 }
 
+/* What is asked of the driver at once, before the row's lock is waited for. */
+static void note_return(struct compute_row *row, const struct launch *launch,
+                        struct compute_ticket *ticket)
+{
+    lock_read(&row->lives);
+    if (row->context == ticket->context)
+        limiter_returned(&row->limiter, launch, &ticket->ticket);
+    unlock_rwlock(&row->lives);
+}
+
 static void end_launch(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
 {
     struct compute_row *row = ticket->row;
@@ -294,9 +306,10 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
         return;
 
     inside = compute_enter(entered_for(row, ticket->context, launch));
+    note_return(row, launch, ticket);
     lock_mutex(&row->lock);
     if (row->context == ticket->context)
-        limiter_end(&row->limiter, launch, &ticket->ticket, result == CUDA_SUCCESS);
+        limiter_end(&row->limiter, &ticket->ticket, result == CUDA_SUCCESS);
     unlock_mutex(&row->lock);
     compute_leave(&inside);
 }

@@ -19,9 +19,11 @@ enum {
 /* One context's. Never unmapped: a thread may be on its way into one. Used again for another
  * context when its own is gone. */
 struct compute_row {
-    pthread_mutex_t lock; /* everything below; never held while waiting */
-    CUcontext context;    /* NULL: free, but where one is ending */
-    CUcontext ending;     /* the driver was asked to end it, and has not answered */
+    pthread_rwlock_t lives; /* held by who asks the driver about a launch of the context that has
+                               just returned; alone before the context may end */
+    pthread_mutex_t lock;   /* everything below; never held while waiting */
+    CUcontext context;      /* NULL: free, but where one is ending */
+    CUcontext ending;       /* the driver was asked to end it, and has not answered */
     CUcontext
         looked_in;     /* what others than who launches in it make current: see compute_looked_in().
                           Without a context: a green one's row, for the next of that one's */

@@ -117,6 +117,7 @@ static struct compute_row *new_row(CUcontext context, CUcontext seen_in)
     if (row == MAP_FAILED)
         return NULL;
     (void)pthread_mutex_init(&row->lock, NULL);
+    (void)pthread_rwlock_init(&row->lives, NULL);
     atomic_store(&compute_table.rows[count], row);
     atomic_store(&compute_table.count, count + 1);
     return row;
@@ -319,10 +320,12 @@ void compute_ending(CUcontext context)
     if (row && row->id == id_of(context))
         settle_row(row);
     if (row) {
+        lock_write(&row->lives);
         lock_mutex(&row->lock);
         row->ending = context;
         row->context = NULL;
         unlock_mutex(&row->lock);
+        unlock_rwlock(&row->lives);
         bucket_wake(row->limiter.compute);
     }
     each_part(context, settle_elsewhere);
