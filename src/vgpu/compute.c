@@ -215,6 +215,34 @@ static CUresult admit(CUcontext context, const struct launch *launch, struct com
     return ticket->refused;
 }
 
+/* What is asked of the driver at once, before the row's lock is waited for. */
+static void note_return(struct compute_row *row, const struct launch *launch,
+                        struct compute_ticket *ticket)
+{
+    lock_read(&row->lives);
+    if (row->context == ticket->context)
+        limiter_returned(&row->limiter, launch, &ticket->ticket);
+    unlock_rwlock(&row->lives);
+}
+
+static void end_launch(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
+{
+    struct compute_row *row = ticket->row;
+    struct inside inside;
+
+    code_launched(launch->function, launched_in(ticket->context), result == CUDA_SUCCESS);
+    if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
+        return;
+
+    inside = compute_enter(entered_for(row, ticket->context, launch));
+    note_return(row, launch, ticket);
+    lock_mutex(&row->lock);
+    if (row->context == ticket->context)
+        limiter_end(&row->limiter, &ticket->ticket, result == CUDA_SUCCESS);
+    unlock_mutex(&row->lock);
+    compute_leave(&inside);
+}
+
 static bool begin_captured(const struct launch *launch)
 {
     if (!atomic_load_explicit(&compute_captures, memory_order_relaxed))
@@ -248,7 +276,13 @@ CUresult compute_admit_in(CUcontext context, const struct launch *launch,
         if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
             compute_forget_row();
     }
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    /* It may have waited for so long that the thread sleeps, or the program has come to its end. */
+    watched = compute_begin_watch();
+    if (watched != CUDA_SUCCESS)
+        end_launch(launch, ticket, watched);
+    return watched;
 }
 
 CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticket)
@@ -282,34 +316,6 @@ void compute_wait(struct compute_row *row, CUcontext context, const struct launc
     lock_mutex(&row->lock);
     if (row->context == context)
         (void)wait_for_turn(row, context, launch, &waiting);
-    unlock_mutex(&row->lock);
-    compute_leave(&inside);
-}
-
-/* What is asked of the driver at once, before the row's lock is waited for. */
-static void note_return(struct compute_row *row, const struct launch *launch,
-                        struct compute_ticket *ticket)
-{
-    lock_read(&row->lives);
-    if (row->context == ticket->context)
-        limiter_returned(&row->limiter, launch, &ticket->ticket);
-    unlock_rwlock(&row->lives);
-}
-
-static void end_launch(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
-{
-    struct compute_row *row = ticket->row;
-    struct inside inside;
-
-    code_launched(launch->function, launched_in(ticket->context), result == CUDA_SUCCESS);
-    if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
-        return;
-
-    inside = compute_enter(entered_for(row, ticket->context, launch));
-    note_return(row, launch, ticket);
-    lock_mutex(&row->lock);
-    if (row->context == ticket->context)
-        limiter_end(&row->limiter, &ticket->ticket, result == CUDA_SUCCESS);
     unlock_mutex(&row->lock);
     compute_leave(&inside);
 }

@@ -148,7 +148,7 @@ void compute_hold_captures(void);
  * Returns in ret_due_ns when the next probe is due. */
 bool compute_tick(int64_t now_ns, int64_t *ret_due_ns);
 
-/* Starts the thread that calls it, if it does not run. Where that can't be: no memory for it, or
- * the program is at its end. */
+/* Starts the thread that calls it, or wakes it. Where that can't be: no memory for it, or the
+ * program is at its end. */
 CUresult watch_start(void);
 void watch_after_fork(void);

@@ -51,7 +51,9 @@
  *   greedy behind         a long kernel, then short ones of its shape behind it
  *   greedy large-stacks   a process for each few long kernels, with very large stacks
  *   greedy threadless     the same, in which no thread can be made
- *   greedy exiting        the same, which launches them while it exits
+ *   greedy kept-thread    launches, and again when it has been idle and no more threads can be made
+ *   greedy singles        processes that run one kernel each, which waits for its turn for seconds
+ *   greedy exiting        a process for each few long kernels, which it launches while it exits
  *   greedy unmeasured STREAMS  long kernels, while all places are taken where launches are measured: by
  *                         others that wait in so many streams, or, of none, ran beside one that waits
  *   greedy under-capture  a long kernel, then a capture in another stream until it has ended
@@ -1141,7 +1143,7 @@ static void large_stacks(void)
     processes("last-kernels");
 }
 
-static void threadless(void)
+static void forbid_threads(void)
 {
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -1157,7 +1159,35 @@ static void threadless(void)
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
         exit(1);
+}
+
+static void threadless(void)
+{
+    forbid_threads();
     processes("last-kernels");
+}
+
+static void kept_thread(void)
+{
+    launch(function_of("spin"), 108, SHORT_NS, 0, stream);
+    must(cu.stream_sync(stream), "cuStreamSynchronize");
+    forbid_threads();
+    usleep(2500000);
+    launch(function_of("spin"), 108, SHORT_NS, 0, stream);
+    must(cu.stream_sync(stream), "cuStreamSynchronize");
+}
+
+static void singles(void)
+{
+    processes("single-kernel");
+}
+
+/* It waits for its turn for seconds. */
+static void single_kernel(void)
+{
+    launch(function_of("spin"), 108, 300000000, 0, stream);
+    must(cu.stream_sync(stream), "cuStreamSynchronize");
+    _exit(0);
 }
 
 static void exiting(void)
@@ -1460,6 +1490,9 @@ static const struct way {
     {"behind", behind},
     {"large-stacks", large_stacks, .begins = 1},
     {"threadless", threadless, .begins = 1},
+    {"kept-thread", kept_thread},
+    {"singles", singles, .begins = 1},
+    {"single-kernel", single_kernel},
     {"exiting", exiting, .begins = 1},
     {"last-kernels", last_kernels},
     {"exit-kernels", exit_kernels},
