@@ -215,6 +215,23 @@ static CUresult admit(CUcontext context, const struct launch *launch, struct com
     return ticket->refused;
 }
 
+/* Whether the driver may have run what it gives an error for: most of a list, or a kernel that
+ * broke down while its launch waited for its end. */
+static bool may_have_run(const struct compute_ticket *ticket, CUresult result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+        return true;
+    default:
+        return ticket->is_list ||
+               (result >= CUDA_ERROR_HARDWARE_STACK_ERROR && result <= CUDA_ERROR_LAUNCH_FAILED);
+    }
+}
+
 /* What is asked of the driver at once, before the row's lock is waited for. */
 static void note_return(struct compute_row *row, const struct launch *launch,
                         struct compute_ticket *ticket)
@@ -229,16 +246,17 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
 {
     struct compute_row *row = ticket->row;
     struct inside inside;
+    bool has_run = may_have_run(ticket, result);
 
     code_launched(launch->function, launched_in(ticket->context), result == CUDA_SUCCESS);
-    if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
+    if (!row || (!ticket->ticket.sample && has_run))
         return;
 
     inside = compute_enter(entered_for(row, ticket->context, launch));
     note_return(row, launch, ticket);
     lock_mutex(&row->lock);
     if (row->context == ticket->context)
-        limiter_end(&row->limiter, &ticket->ticket, result == CUDA_SUCCESS);
+        limiter_end(&row->limiter, &ticket->ticket, has_run);
     unlock_mutex(&row->lock);
     compute_leave(&inside);
 }

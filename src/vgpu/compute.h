@@ -21,6 +21,7 @@ struct compute_ticket {
     CUcontext context;       /* NULL: it is not known */
     struct ticket ticket;
     int64_t own_ns;   /* of our own code so far; 0: not timed */
+    bool is_list;     /* the driver may refuse it when a part of it was launched */
     bool captured;    /* and nothing is charged: no capture ends before it is told */
     CUresult refused; /* it can't be measured; CUDA_SUCCESS: it can */
 };

@@ -17,6 +17,8 @@
  *   greedy copies         copies within the device all the time
  *   greedy rows-changed   the same by a description that another thread keeps changing
  *   greedy list-changed   the same by a list
+ *   greedy bad-list       lists of copies, the last of which the driver refuses when it did the others
+ *   greedy round-list     the same, by sizes that are 0 together
  *   greedy graph          a graph of a short kernel on device 0 and a long one on device 1, captured
  *                         and launched in a stream of device 0
  *   greedy graph-kernel   the same, of kernels that are in no module
@@ -638,6 +640,41 @@ static void changed(const char *way)
             must(cu.stream_sync(stream), "cuStreamSynchronize");
     }
     (void)pthread_join(thread, NULL);
+}
+
+/* The driver does all of a list but the last, which it refuses. */
+static void refused_list(size_t last_bytes)
+{
+    typedef int list_fn(const uint64_t *to, const uint64_t *from, const size_t *bytes, size_t count,
+                        const void *attributes, const size_t *indices, size_t attribute_count,
+                        cu_handle stream);
+    list_fn *copy_list = (list_fn *)symbol("cuMemcpyBatchAsync_v2");
+    uint64_t to[9], from[9];
+    size_t bytes[9];
+
+    to[0] = new_memory();
+    from[0] = new_memory();
+    for (int i = 0; i < 9; i++) {
+        to[i] = to[0];
+        from[i] = from[0];
+        bytes[i] = i < 8 ? MEMORY : last_bytes;
+    }
+    while (!stopped) {
+        if (copy_list(to, from, bytes, 9, NULL, NULL, 0, stream) == 0)
+            exit(1);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+}
+
+static void bad_list(void)
+{
+    refused_list(2 * (size_t)MEMORY);
+}
+
+/* All sizes together are 0. */
+static void round_list(void)
+{
+    refused_list(-8 * (size_t)MEMORY);
 }
 
 static void copy_far(const void *pointers, cu_handle far_stream)
@@ -1475,6 +1512,8 @@ static const struct way {
     {"copies", copies},
     {"rows-changed", rows_changed},
     {"list-changed", list_changed},
+    {"bad-list", bad_list},
+    {"round-list", round_list},
     {"shapes", shapes},
     {"burst", burst},
     {"mixture", mixture},

@@ -137,6 +137,7 @@ def greedy():
         return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
 
     steadily(attempt)
+    steadily(misled)
     steadily(behind_waits)
     steadily(last_kernels)
     refusal_without_a_thread()
@@ -145,6 +146,17 @@ def greedy():
     steadily(lambda: on_two_devices("multi", "graph", "graph-kernel", "graph-added", "graph-unseen", "graph-sets", "graph-copies"))
     steadily(lambda: on_two_devices("graph-far-set", "graph-far-node", "graph-far-moved", "graph-far-copy", "graph-loop"))
     spinning()
+
+
+def misled():
+    """Nor does a call that is not what it was taken for."""
+    ways = ("bad-list", "round-list")
+    machine = Machine(gpus=len(ways))
+    tenants = [Greedy(machine, gpu, 30, way) for gpu, way in enumerate(ways)]
+    time.sleep(WARM_UP)
+    got = shares(machine, tenants, SECONDS)
+    check_equal(stop(tenants), [0] * len(tenants), "all end well")
+    return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
 
 
 def last_kernels():
