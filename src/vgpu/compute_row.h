@@ -16,6 +16,12 @@ enum {
     IDLE_STREAMS = 8,
 };
 
+/* Twice as many as a row has events: see samples.h. A power of two. */
+enum {
+    COMPUTE_EVENTS = 8192,
+};
+_Static_assert(COMPUTE_EVENTS >= 2 * (SAMPLES * (SAMPLE_MARKS + 2) + TAILS + 2), "half empty");
+
 /* One context's. Never unmapped: a thread may be on its way into one. Used again for another
  * context when its own is gone. */
 struct compute_row {
@@ -35,6 +41,7 @@ struct compute_row {
     bool elsewhere; /* its share is another device's than the context's: what is launched here runs
                        there. No context is its, but a name of its own */
     struct limiter limiter;
+    void *_Atomic events[COMPUTE_EVENTS]; /* its own, by a hash; read without the lock */
 };
 
 extern struct compute_table {
@@ -70,6 +77,12 @@ void compute_wait(struct compute_row *row, CUcontext context, const struct launc
 /* With the row's lock held, which it gives up meanwhile: waits for the end of the stream if that is
  * about to end. True: it was, and what was looked at before may have changed. */
 bool compute_await_end(struct compute_row *row, CUstream stream);
+
+/* With the row's lock held: an event of the driver's is the row's. */
+void compute_note_event(struct compute_row *row, void *event);
+
+/* Whether an event is the library's, which no program may change. */
+bool compute_is_own_event(CUevent event);
 
 /* The thread looks its row up anew. */
 void compute_forget_row(void);

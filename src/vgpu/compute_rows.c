@@ -74,6 +74,7 @@ static void begin_row(struct compute_row *row, CUcontext context, CUcontext seen
     inside = compute_enter(seen_in);
     lock_mutex(&row->lock);
     memset(&row->limiter, 0, sizeof(row->limiter));
+    memset((void *)row->events, 0, sizeof(row->events));
     row->id = id_of(row->elsewhere ? seen_in : context);
     row->looked_in = seen_in;
     row->device = device;

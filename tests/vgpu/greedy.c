@@ -19,6 +19,7 @@
  *   greedy list-changed   the same by a list
  *   greedy bad-list       lists of copies, the last of which the driver refuses when it did the others
  *   greedy round-list     the same, by sizes that are 0 together
+ *   greedy guessed-events records whatever events there may be anew, while kernels run
  *   greedy graph          a graph of a short kernel on device 0 and a long one on device 1, captured
  *                         and launched in a stream of device 0
  *   greedy graph-kernel   the same, of kernels that are in no module
@@ -917,6 +918,39 @@ static void blocking(void)
         launch(function, 108, LONG_NS / 2, 0, stream);
 }
 
+/* Whatever events have handles after one's own, the library's among them. */
+static void *record_others(void *context)
+{
+    record_fn *record = (record_fn *)symbol("cuEventRecord");
+    cu_handle own, into;
+
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    must(((event_fn *)symbol("cuEventCreate"))(&own, 0), "cuEventCreate");
+    must(cu.stream_create(&into, 1), "cuStreamCreate");
+    while (!stopped) {
+        for (int i = -256; i < 256; i++)
+            (void)record((char *)own + 16 * i, into);
+        usleep(200);
+    }
+    return NULL;
+}
+
+static void guessed_events(void)
+{
+    cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
+    cu_handle context, function = function_of("spin");
+    pthread_t thread;
+
+    must(current(&context), "cuCtxGetCurrent");
+    if (pthread_create(&thread, NULL, record_others, context) != 0)
+        exit(1);
+    while (!stopped) {
+        launch(function, 108, LONG_NS / 2, 0, stream);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+    (void)pthread_join(thread, NULL);
+}
+
 /* Another thread ends the stream in which a launch blocks. */
 static cu_handle _Atomic ending;
 
@@ -1513,6 +1547,7 @@ static const struct way {
     {"rows-changed", rows_changed},
     {"list-changed", list_changed},
     {"bad-list", bad_list},
+    {"guessed-events", guessed_events},
     {"round-list", round_list},
     {"shapes", shapes},
     {"burst", burst},
