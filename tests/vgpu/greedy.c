@@ -20,6 +20,8 @@
  *   greedy bad-list       lists of copies, the last of which the driver refuses when it did the others
  *   greedy round-list     the same, by sizes that are 0 together
  *   greedy guessed-events records whatever events there may be anew, while kernels run
+ *   greedy fault-ends-capture launches into a stream whose capture is lost in the driver's call
+ *   greedy fault-makes-current launches without a context, and makes one current in the driver's call
  *   greedy graph          a graph of a short kernel on device 0 and a long one on device 1, captured
  *                         and launched in a stream of device 0
  *   greedy graph-kernel   the same, of kernels that are in no module
@@ -76,6 +78,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -918,6 +921,81 @@ static void blocking(void)
         launch(function, 108, LONG_NS / 2, 0, stream);
 }
 
+/* A launch whose parameters lie in a page that faults: what the handler does happens in the
+ * driver's call. */
+static uint64_t *fault_page;
+static cu_handle fault_context;
+static pthread_t capturing;
+static volatile sig_atomic_t is_capturing, captures_end;
+
+static void *capture_and_end(void *unused)
+{
+    must(cu.set_current(fault_context), "cuCtxSetCurrent");
+    must(cu.begin_capture(stream, 2), "cuStreamBeginCapture"); /* relaxed */
+    is_capturing = 1;
+    while (!captures_end)
+        usleep(50);
+    return unused;
+}
+
+static void fault(int number)
+{
+    (void)number;
+    (void)cu.set_current(fault_context);
+    captures_end = 1;
+    if (is_capturing)
+        (void)pthread_join(capturing, NULL);
+    is_capturing = 0;
+    (void)mprotect(fault_page, 4096, PROT_READ | PROT_WRITE);
+}
+
+static void launch_with_fault(cu_handle function, cu_handle into)
+{
+    void *params[] = {fault_page, fault_page + 1};
+
+    fault_page[0] = LONG_NS;
+    fault_page[1] = 0;
+    (void)mprotect(fault_page, 4096, PROT_NONE);
+    (void)cu.launch(function, 108, 1, 1, 32, 1, 1, 0, into, params, NULL);
+    fault(SIGSEGV);
+    must(cu.stream_sync(into), "cuStreamSynchronize");
+}
+
+static void begin_faults(void)
+{
+    must(((cu_ctx_out_fn *)symbol("cuCtxGetCurrent"))(&fault_context), "cuCtxGetCurrent");
+    fault_page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fault_page == MAP_FAILED || signal(SIGSEGV, fault) == SIG_ERR)
+        exit(1);
+}
+
+/* The capture ends with its thread, which the driver alone sees. */
+static void fault_ends_capture(void)
+{
+    cu_handle function = function_of("spin");
+
+    begin_faults();
+    while (!stopped) {
+        captures_end = 0;
+        if (pthread_create(&capturing, NULL, capture_and_end, NULL) != 0)
+            exit(1);
+        while (!is_capturing)
+            usleep(50);
+        launch_with_fault(function, stream);
+    }
+}
+
+static void fault_makes_current(void)
+{
+    cu_handle function = function_of("spin");
+
+    begin_faults();
+    while (!stopped) {
+        must(cu.set_current(NULL), "cuCtxSetCurrent");
+        launch_with_fault(function, NULL);
+    }
+}
+
 /* Whatever events have handles after one's own, the library's among them. */
 static void *record_others(void *context)
 {
@@ -1548,6 +1626,8 @@ static const struct way {
     {"list-changed", list_changed},
     {"bad-list", bad_list},
     {"guessed-events", guessed_events},
+    {"fault-ends-capture", fault_ends_capture},
+    {"fault-makes-current", fault_makes_current},
     {"round-list", round_list},
     {"shapes", shapes},
     {"burst", burst},

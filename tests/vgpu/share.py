@@ -150,7 +150,7 @@ def greedy():
 
 def misled():
     """Nor does a call that is not what it was taken for."""
-    ways = ("bad-list", "round-list", "guessed-events")
+    ways = ("bad-list", "round-list", "guessed-events", "fault-ends-capture", "fault-makes-current")
     machine = Machine(gpus=len(ways))
     tenants = [Greedy(machine, gpu, 30, way) for gpu, way in enumerate(ways)]
     time.sleep(WARM_UP)

@@ -525,6 +525,14 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     return true;
 }
 
+void limiter_began(const struct ticket *ticket, int64_t since_ns)
+{
+    if (!ticket->sample)
+        return;
+    ticket->sample->recorded_ns = ticket->sample->started_ns = since_ns;
+    ticket->sample->busy_looks = 1;
+}
+
 void limiter_count(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
                    unsigned launches, struct ticket *ticket)
 {

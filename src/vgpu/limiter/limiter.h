@@ -247,6 +247,9 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
 bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
                    const struct waiting *waiting, struct ticket *ticket);
 
+/* After limiter_begin(): what was launched began before that, and runs. Its end is not recorded. */
+void limiter_began(const struct ticket *ticket, int64_t since_ns);
+
 /* Where nothing is limited: measures a launch that stands for as many, for those who read. */
 void limiter_count(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
                    unsigned launches, struct ticket *ticket);
