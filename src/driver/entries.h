@@ -23,6 +23,7 @@ enum driver_class {
     DRIVER_LAUNCH,
     DRIVER_STREAM,
     DRIVER_GRAPH,
+    DRIVER_EVENT,
     DRIVER_RESOLVE,
 };
 

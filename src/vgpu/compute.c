@@ -215,6 +215,52 @@ static CUresult admit(CUcontext context, const struct launch *launch, struct com
     return ticket->refused;
 }
 
+/* Whether the driver may have run what it gives an error for: most of a list, or a kernel that
+ * broke down while its launch waited for its end. */
+static bool may_have_run(const struct compute_ticket *ticket, CUresult result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+        return true;
+    default:
+        return ticket->is_list ||
+               (result >= CUDA_ERROR_HARDWARE_STACK_ERROR && result <= CUDA_ERROR_LAUNCH_FAILED);
+    }
+}
+
+/* What is asked of the driver at once, before the row's lock is waited for. */
+static void note_return(struct compute_row *row, const struct launch *launch,
+                        struct compute_ticket *ticket)
+{
+    lock_read(&row->lives);
+    if (row->context == ticket->context)
+        limiter_returned(&row->limiter, launch, &ticket->ticket);
+    unlock_rwlock(&row->lives);
+}
+
+static void end_launch(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
+{
+    struct compute_row *row = ticket->row;
+    struct inside inside;
+    bool has_run = may_have_run(ticket, result);
+
+    code_launched(launch->function, launched_in(ticket->context), result == CUDA_SUCCESS);
+    if (!row || (!ticket->ticket.sample && has_run))
+        return;
+
+    inside = compute_enter(entered_for(row, ticket->context, launch));
+    note_return(row, launch, ticket);
+    lock_mutex(&row->lock);
+    if (row->context == ticket->context)
+        limiter_end(&row->limiter, &ticket->ticket, has_run);
+    unlock_mutex(&row->lock);
+    compute_leave(&inside);
+}
+
 static bool begin_captured(const struct launch *launch)
 {
     if (!atomic_load_explicit(&compute_captures, memory_order_relaxed))
@@ -248,7 +294,25 @@ CUresult compute_admit_in(CUcontext context, const struct launch *launch,
         if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
             compute_forget_row();
     }
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    /* It may have waited for so long that the thread sleeps, or the program has come to its end. */
+    watched = compute_begin_watch();
+    if (watched != CUDA_SUCCESS)
+        end_launch(launch, ticket, watched);
+    return watched;
+}
+
+/* The driver would say so itself. But until it looks, a signal's handler may have made a context
+ * current, in which nobody would pay. */
+static CUresult without_context(void)
+{
+    CUcontext context;
+    CUresult result = REAL(cuCtxGetCurrent)(&context);
+
+    if (!atomic_load(&vgpu.limited_compute))
+        return CUDA_SUCCESS;
+    return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : result;
 }
 
 CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticket)
@@ -260,15 +324,21 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
     *ticket = (struct compute_ticket){
         .captured = vgpu_mode() == VGPU_ON && begin_captured(launch),
     };
+    if (ticket->captured)
+        ticket->passed_ns = clock_now_ns();
     if (vgpu_mode() != VGPU_ON || ticket->captured)
         return CUDA_SUCCESS;
     (void)vgpu_refresh();
     (void)context_current(); /* one that was made unseen is known from now on */
     context = compute_context_of(launch);
     if (!context)
-        return CUDA_SUCCESS; /* the driver says so itself */
+        return without_context();
     result = compute_admit_in(context, launch, ticket);
+    if (!compute_has_name(launch->stream) && atomic_load(&contexts_live) > 1)
+        ticket->passed_ns = clock_now_ns();
     ticket->own_ns = explain_admitted(began_ns);
+    if (ticket->row)
+        limiter_calls(&ticket->row->limiter, &ticket->ticket);
     return result;
 }
 
@@ -280,23 +350,6 @@ void compute_wait(struct compute_row *row, CUcontext context, const struct launc
     lock_mutex(&row->lock);
     if (row->context == context)
         (void)wait_for_turn(row, context, launch, &waiting);
-    unlock_mutex(&row->lock);
-    compute_leave(&inside);
-}
-
-static void end_launch(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
-{
-    struct compute_row *row = ticket->row;
-    struct inside inside;
-
-    code_launched(launch->function, launched_in(ticket->context), result == CUDA_SUCCESS);
-    if (!row || (!ticket->ticket.sample && result == CUDA_SUCCESS))
-        return;
-
-    inside = compute_enter(entered_for(row, ticket->context, launch));
-    lock_mutex(&row->lock);
-    if (row->context == ticket->context)
-        limiter_end(&row->limiter, launch, &ticket->ticket, result == CUDA_SUCCESS);
     unlock_mutex(&row->lock);
     compute_leave(&inside);
 }
@@ -316,15 +369,68 @@ static void found_captured(const struct launch *launch, CUresult result)
     compute_leave(&inside);
 }
 
+/* Whether a launch went elsewhere than was looked at before the driver was called: its capture was
+ * lost since, or another context is current. In the call the program's own handlers of signals may
+ * run, and its other threads do. */
+static bool went_elsewhere(const struct launch *launch, const struct compute_ticket *ticket,
+                           CUresult result)
+{
+    if (!ticket->passed_ns || !may_have_run(ticket, result))
+        return false;
+    return ticket->captured ? !compute_is_capturing(launch)
+                            : compute_context_of(launch) != ticket->context;
+}
+
+static void await_idle(struct compute_row *row, CUcontext context, const struct launch *launch)
+{
+    const struct timespec pause = {.tv_nsec = NS_PER_MS};
+
+    while (row->context == context && !compute_gpu.is_idle(row, launch))
+        (void)nanosleep(&pause, NULL);
+}
+
+/* It is paid for as what can't be measured, for as long as its stream is busy since it was called
+ * for: the caller waits until then, and for the turn that it had not waited for. */
+static void pay_late(const struct launch *launch, int64_t since_ns)
+{
+    const struct waiting waiting = {.on_credit = true};
+    CUcontext context = compute_context_of(launch);
+    struct compute_row *row = context ? compute_row_of(context, launch->stream) : NULL;
+    struct ticket ticket = {0};
+    struct inside inside;
+
+    if (!row || compute_begin_watch() != CUDA_SUCCESS)
+        return;
+    inside = compute_enter(entered_for(row, context, launch));
+    lock_mutex(&row->lock);
+    note_thread(row);
+    launch_cache.epoch = 0;
+    if (row->context == context &&
+        limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket))
+        limiter_began(&ticket, since_ns);
+    unlock_mutex(&row->lock);
+    await_idle(row, context, launch);
+    ticket.returned_ns = clock_now_ns();
+    lock_mutex(&row->lock);
+    if (row->context == context)
+        limiter_end(&row->limiter, &ticket, true);
+    unlock_mutex(&row->lock);
+    compute_leave(&inside);
+    compute_wait(row, context, launch);
+}
+
 void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result)
 {
     int64_t began_ns = ticket->row && ticket->own_ns ? clock_now_ns() : 0;
+    bool is_elsewhere = went_elsewhere(launch, ticket, result);
 
     if (ticket->captured) {
         found_captured(launch, result);
         compute_end_captured();
     }
     end_launch(launch, ticket, result);
+    if (is_elsewhere)
+        pay_late(launch, ticket->passed_ns);
     if (began_ns)
         explain_end(&ticket->row->device->share, ticket->own_ns + clock_now_ns() - began_ns);
 }

@@ -20,9 +20,11 @@ struct compute_ticket {
     struct compute_row *row; /* NULL: nothing more to do */
     CUcontext context;       /* NULL: it is not known */
     struct ticket ticket;
-    int64_t own_ns;   /* of our own code so far; 0: not timed */
-    bool captured;    /* and nothing is charged: no capture ends before it is told */
-    CUresult refused; /* it can't be measured; CUDA_SUCCESS: it can */
+    int64_t own_ns;    /* of our own code so far; 0: not timed */
+    int64_t passed_ns; /* host clock, where what was looked at may change in the call; else 0 */
+    bool is_list;      /* the driver may refuse it when a part of it was launched */
+    bool captured;     /* and nothing is charged: no capture ends before it is told */
+    CUresult refused;  /* it can't be measured; CUDA_SUCCESS: it can */
 };
 
 extern __thread struct launch_cache launch_cache __attribute__((tls_model("initial-exec")));
@@ -148,7 +150,7 @@ void compute_hold_captures(void);
  * Returns in ret_due_ns when the next probe is due. */
 bool compute_tick(int64_t now_ns, int64_t *ret_due_ns);
 
-/* Starts the thread that calls it, if it does not run. Where that can't be: no memory for it, or
- * the program is at its end. */
+/* Starts the thread that calls it, or wakes it. Where that can't be: no memory for it, or the
+ * program is at its end. */
 CUresult watch_start(void);
 void watch_after_fork(void);

@@ -76,8 +76,10 @@ static void *gpu_event(void *gpu)
 {
     CUevent event;
 
-    (void)gpu;
-    return REAL(cuEventCreate)(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS ? event : NULL;
+    if (REAL(cuEventCreate)(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+        return NULL;
+    compute_note_event(gpu, event);
+    return event;
 }
 
 static bool gpu_record(void *gpu, void *event, const struct launch *where)

@@ -16,12 +16,20 @@ enum {
     IDLE_STREAMS = 8,
 };
 
+/* Twice as many as a row has events: see samples.h. A power of two. */
+enum {
+    COMPUTE_EVENTS = 8192,
+};
+_Static_assert(COMPUTE_EVENTS >= 2 * (SAMPLES * (SAMPLE_MARKS + 2) + TAILS + 2), "half empty");
+
 /* One context's. Never unmapped: a thread may be on its way into one. Used again for another
  * context when its own is gone. */
 struct compute_row {
-    pthread_mutex_t lock; /* everything below; never held while waiting */
-    CUcontext context;    /* NULL: free, but where one is ending */
-    CUcontext ending;     /* the driver was asked to end it, and has not answered */
+    pthread_rwlock_t lives; /* held by who asks the driver about a launch of the context that has
+                               just returned; alone before the context may end */
+    pthread_mutex_t lock;   /* everything below; never held while waiting */
+    CUcontext context;      /* NULL: free, but where one is ending */
+    CUcontext ending;       /* the driver was asked to end it, and has not answered */
     CUcontext
         looked_in;     /* what others than who launches in it make current: see compute_looked_in().
                           Without a context: a green one's row, for the next of that one's */
@@ -33,6 +41,7 @@ struct compute_row {
     bool elsewhere; /* its share is another device's than the context's: what is launched here runs
                        there. No context is its, but a name of its own */
     struct limiter limiter;
+    void *_Atomic events[COMPUTE_EVENTS]; /* its own, by a hash; read without the lock */
 };
 
 extern struct compute_table {
@@ -68,6 +77,12 @@ void compute_wait(struct compute_row *row, CUcontext context, const struct launc
 /* With the row's lock held, which it gives up meanwhile: waits for the end of the stream if that is
  * about to end. True: it was, and what was looked at before may have changed. */
 bool compute_await_end(struct compute_row *row, CUstream stream);
+
+/* With the row's lock held: an event of the driver's is the row's. */
+void compute_note_event(struct compute_row *row, void *event);
+
+/* Whether an event is the library's, which no program may change. */
+bool compute_is_own_event(CUevent event);
 
 /* The thread looks its row up anew. */
 void compute_forget_row(void);

@@ -74,6 +74,7 @@ static void begin_row(struct compute_row *row, CUcontext context, CUcontext seen
     inside = compute_enter(seen_in);
     lock_mutex(&row->lock);
     memset(&row->limiter, 0, sizeof(row->limiter));
+    memset((void *)row->events, 0, sizeof(row->events));
     row->id = id_of(row->elsewhere ? seen_in : context);
     row->looked_in = seen_in;
     row->device = device;
@@ -117,6 +118,7 @@ static struct compute_row *new_row(CUcontext context, CUcontext seen_in)
     if (row == MAP_FAILED)
         return NULL;
     (void)pthread_mutex_init(&row->lock, NULL);
+    (void)pthread_rwlock_init(&row->lives, NULL);
     atomic_store(&compute_table.rows[count], row);
     atomic_store(&compute_table.count, count + 1);
     return row;
@@ -319,10 +321,12 @@ void compute_ending(CUcontext context)
     if (row && row->id == id_of(context))
         settle_row(row);
     if (row) {
+        lock_write(&row->lives);
         lock_mutex(&row->lock);
         row->ending = context;
         row->context = NULL;
         unlock_mutex(&row->lock);
+        unlock_rwlock(&row->lives);
         bucket_wake(row->limiter.compute);
     }
     each_part(context, settle_elsewhere);

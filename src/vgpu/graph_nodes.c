@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "vgpu/compute_row.h"
 #include "vgpu/contexts.h"
 #include "vgpu/graph_homes.h"
 #include "vgpu/graphs.h"
@@ -143,6 +144,13 @@ static void give_params(const struct node_params *taken, CUgraphNode node,
         graph_homes_found_condition(node, taken->own.head.conditional.ctx);
 }
 
+/* It would be recorded by the graph. */
+static bool names_own_event(const CUgraphNodeParams *params)
+{
+    return params->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD &&
+           compute_is_own_event(params->event.event);
+}
+
 static void expect_transfer(const CUgraphNodeParams *params)
 {
     if (params->type == CU_GRAPH_NODE_TYPE_MEMSET)
@@ -156,6 +164,8 @@ static CUresult expect_node(const CUgraphNodeParams *params, const char *name)
 {
     if (!params)
         return CUDA_SUCCESS;
+    if (names_own_event(params))
+        return CUDA_ERROR_INVALID_HANDLE;
     expect_transfer(params);
     return params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? expect_memory(&params->alloc, name)
                                                         : CUDA_SUCCESS;
@@ -213,6 +223,8 @@ PUBLIC CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgrap
     CUresult result;                                                                               \
                                                                                                    \
     (void)real_driver();                                                                           \
+    if (own && names_own_event(own))                                                               \
+        return CUDA_ERROR_INVALID_HANDLE;                                                          \
     if (own)                                                                                       \
         change_transfer(node, own);                                                                \
     result = REAL(name)(node, own);                                                                \

@@ -182,8 +182,11 @@ PUBLIC CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, u
         launches[paid] = one_of_many(&own[paid]);
         result = compute_admit(&launches[paid], &tickets[paid]);
     }
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        for (unsigned i = 0; i < paid; i++)
+            tickets[i].is_list = true;
         result = REAL(cuLaunchCooperativeKernelMultiDevice)(own, devices, flags);
+    }
     for (unsigned i = 0; i < paid; i++)
         compute_launched(&launches[i], &tickets[i], result);
     return result;

@@ -61,8 +61,6 @@
     X(cuStreamIsCapturing)                                                                         \
     X(cuStreamIsCapturing_ptsz)                                                                    \
     X(cuEventCreate)                                                                               \
-    X(cuEventRecord)                                                                               \
-    X(cuEventRecord_ptsz)                                                                          \
     X(cuEventQuery)                                                                                \
     X(cuEventElapsedTime)
 

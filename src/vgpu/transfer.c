@@ -33,6 +33,17 @@ struct transfer {
     struct compute_flight flight;
 };
 
+/* A size that is more than can be counted is as large as can be: of a list with such a one the
+ * driver may do the rest. */
+static uint64_t volume(uint64_t width, uint64_t height, uint64_t depth)
+{
+    uint64_t all;
+
+    return __builtin_mul_overflow(width, height, &all) || __builtin_mul_overflow(all, depth, &all)
+               ? UINT64_MAX
+               : all;
+}
+
 static uint32_t octave_of(uint64_t bytes)
 {
     return 63 - (uint32_t)__builtin_clzll(bytes);
@@ -147,7 +158,7 @@ static CUresult set_by_driver(const struct set *set)
 
 static CUresult set_memory(const struct set *set)
 {
-    TRANSFER(SETS_MEMORY, set->width * (set->has_rows ? set->height : 1) * (set->bits / 8),
+    TRANSFER(SETS_MEMORY, volume(set->width, set->has_rows ? set->height : 1, set->bits / 8),
              set->ptr, set->stream, set->per_thread, set_by_driver(set));
 }
 
@@ -247,7 +258,7 @@ static uint64_t bytes_of_2d(const CUDA_MEMCPY2D *copy)
     if (!copy || !is_limited() || !pointer_is_there(copy->dstMemoryType, copy->dstDevice) ||
         !pointer_is_there(copy->srcMemoryType, copy->srcDevice))
         return 0;
-    return copy->WidthInBytes * copy->Height;
+    return volume(copy->WidthInBytes, copy->Height, 1);
 }
 
 static uint64_t bytes_of_3d(const CUDA_MEMCPY3D *copy)
@@ -255,7 +266,7 @@ static uint64_t bytes_of_3d(const CUDA_MEMCPY3D *copy)
     if (!copy || !is_limited() || !pointer_is_there(copy->dstMemoryType, copy->dstDevice) ||
         !pointer_is_there(copy->srcMemoryType, copy->srcDevice))
         return 0;
-    return copy->WidthInBytes * copy->Height * copy->Depth;
+    return volume(copy->WidthInBytes, copy->Height, copy->Depth);
 }
 
 static bool are_of_one_device(CUcontext a, CUcontext b)
@@ -307,7 +318,7 @@ static uint64_t volume_of(const CUDA_MEMCPY3D_BATCH_OP *copy)
 {
     if (!copy || !is_limited() || !operand_is_there(&copy->dst) || !operand_is_there(&copy->src))
         return 0;
-    return copy->extent[0] * copy->extent[1] * copy->extent[2];
+    return volume(copy->extent[0], copy->extent[1], copy->extent[2]);
 }
 
 /* One call of any of the functions that copy a stretch of memory. */
@@ -501,9 +512,13 @@ static uint64_t size_of_all(const struct batch *batch)
 {
     uint64_t all = 0;
 
-    for (size_t i = 0; i < batch->count; i++)
-        all += batch->list ? volume_of(&batch->list[i])
-                           : between_any(batch->to[i], batch->from[i], batch->bytes[i]);
+    for (size_t i = 0; i < batch->count; i++) {
+        uint64_t bytes = batch->list ? volume_of(&batch->list[i])
+                                     : between_any(batch->to[i], batch->from[i], batch->bytes[i]);
+
+        if (__builtin_add_overflow(all, bytes, &all))
+            return UINT64_MAX;
+    }
     return all;
 }
 
@@ -520,6 +535,7 @@ static CUresult begin_batch(struct transfer *transfer, struct batch *batch, CUst
     if (!(batch->list ? take_list(batch) : take_lists(batch)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = begin(transfer, COPY, size_of_all(batch), 0, stream, per_thread);
+    transfer->flight.ticket.is_list = true;
     for (size_t i = 0; i < batch->count && result == CUDA_SUCCESS; i++)
         note_captured(transfer, batch->list ? target_of(&batch->list[i]) : batch->to[i]);
     return result;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One thread per process, there only while work that is limited or counted goes on, or memory of
- * other processes is held. It takes in
+ * One thread per process, from the first work that is limited or counted on. It takes in
  * measurements, of programs too that wait for completion and launch nothing meanwhile, and sends
- * the probes. When the program exits, the driver comes to its end by handlers of its own: from then
- * on the thread does nothing any more. Without it nobody would charge what a process runs until it
- * ends: so where there is a limit and it can't be, nothing is launched.
+ * the probes; where nothing goes on, and no memory of other processes is held, it sleeps until
+ * somebody launches. It stays, since another one may not be made later: the program may have come
+ * to its limit of threads, or forbidden itself to make any. When the program exits, the driver
+ * comes to its end by handlers of its own: from then on the thread does nothing any more. Without
+ * it nobody would charge what a process runs until it ends: so where there is a limit and it can't
+ * be, nothing is launched.
  */
 
 #include <signal.h>
@@ -29,8 +31,16 @@
 
 #define STACK_BYTES (1 << 20)
 
-static _Atomic bool running, ending;
-static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+enum state {
+    STATE_NONE = 0,
+    STATE_RESTS, /* it sleeps, or will if it finds nothing once more */
+    STATE_LOOKS,
+};
+
+static _Atomic enum state state;
+static _Atomic bool ending;
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER; /* over changes of the state */
+static pthread_cond_t waking = PTHREAD_COND_INITIALIZER;
 static pthread_mutex_t work = PTHREAD_MUTEX_INITIALIZER; /* held while the driver may be called */
 
 /* False once the program exits: the driver is not to be called. */
@@ -65,42 +75,74 @@ static void end_watch(void)
     }
 }
 
+/* False once the program exits. Whether anything went on is told in ret_active. */
+static bool look(int64_t now_ns, bool *ret_active)
+{
+    int64_t due_ns = now_ns + PAUSE_MAX_NS;
+    struct timespec pause = {0};
+
+    if (!begin_work())
+        return false;
+    *ret_active = compute_tick(now_ns, &due_ns);
+    end_work();
+    /* What others made, and leave behind when they die, is to be charged to us. */
+    if (!*ret_active && virtual_has_imports()) {
+        *ret_active = true;
+        due_ns = now_ns + PAUSE_IDLE_NS;
+    }
+    pause.tv_nsec = MAX(due_ns - clock_now_ns(), PAUSE_MIN_NS);
+    (void)nanosleep(&pause, NULL);
+    if (!begin_work())
+        return false;
+    (void)vgpu_refresh();
+    hidden_tick();
+    if (atomic_load(&vgpu.mode) == VGPU_ON)
+        explain_tick(clock_now_ns());
+    end_work();
+    return true;
+}
+
+static void note_state(enum state now)
+{
+    lock_mutex(&starting);
+    atomic_store(&state, now);
+    unlock_mutex(&starting);
+}
+
+static void sleep_until_woken(void)
+{
+    if (atomic_load(&vgpu.mode) == VGPU_ON)
+        explain_rest();
+    lock_mutex(&starting);
+    while (atomic_load(&state) == STATE_RESTS)
+        (void)pthread_cond_wait(&waking, &starting);
+    unlock_mutex(&starting);
+}
+
+/* Before it sleeps it says so, and looks once more: who launches either sees that, or is seen. */
 static void *watch(void *unused)
 {
-    int64_t active_ns = clock_now_ns();
+    int64_t active_ns = clock_now_ns(), now_ns;
+    bool is_active, rests = false;
 
     (void)unused;
     /* This thread's sleeps only: its answers are to be read when they are due. */
     (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    for (int64_t now_ns = active_ns; now_ns - active_ns < NS_PER_S; now_ns = clock_now_ns()) {
-        int64_t due_ns = now_ns + PAUSE_MAX_NS;
-        struct timespec pause = {0};
-
-        if (!begin_work())
-            break;
-        if (compute_tick(now_ns, &due_ns))
+    while (now_ns = clock_now_ns(), look(now_ns, &is_active)) {
+        if (is_active) {
             active_ns = now_ns;
-        end_work();
-        /* What others made, and leave behind when they die, is to be charged to us. */
-        if (active_ns != now_ns && virtual_has_imports()) {
-            active_ns = now_ns;
-            due_ns = now_ns + PAUSE_IDLE_NS;
+            rests = false;
+        } else if (rests) {
+            sleep_until_woken();
+            active_ns = clock_now_ns();
+            rests = false;
+        } else if (now_ns - active_ns >= NS_PER_S) {
+            rests = true;
+        } else {
+            continue;
         }
-        pause.tv_nsec = MAX(due_ns - clock_now_ns(), PAUSE_MIN_NS);
-        (void)nanosleep(&pause, NULL);
-        if (!begin_work())
-            break;
-        (void)vgpu_refresh();
-        hidden_tick();
-        if (atomic_load(&vgpu.mode) == VGPU_ON)
-            explain_tick(clock_now_ns());
-        end_work();
+        note_state(rests ? STATE_RESTS : STATE_LOOKS);
     }
-    if (atomic_load(&vgpu.mode) == VGPU_ON)
-        explain_rest();
-    lock_mutex(&starting); /* it is said to run by then */
-    atomic_store(&running, false);
-    unlock_mutex(&starting);
     return NULL;
 }
 
@@ -146,22 +188,25 @@ static bool start_thread(void)
 
 CUresult watch_start(void)
 {
-    bool started;
+    bool is_there;
 
     if (atomic_load(&ending))
         return CUDA_ERROR_DEINITIALIZED;
-    if (atomic_load_explicit(&running, memory_order_relaxed))
+    if (atomic_load(&state) == STATE_LOOKS)
         return CUDA_SUCCESS;
     lock_mutex(&starting);
-    started = atomic_load(&running) || start_thread();
-    atomic_store(&running, started);
+    is_there = atomic_load(&state) != STATE_NONE || start_thread();
+    if (is_there)
+        atomic_store(&state, STATE_LOOKS);
+    (void)pthread_cond_signal(&waking);
     unlock_mutex(&starting);
-    return started ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return is_there ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void watch_after_fork(void)
 {
     (void)pthread_mutex_init(&work, NULL);
     (void)pthread_mutex_init(&starting, NULL);
-    atomic_store(&running, false);
+    (void)pthread_cond_init(&waking, NULL);
+    atomic_store(&state, STATE_NONE);
 }

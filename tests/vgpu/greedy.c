@@ -17,6 +17,11 @@
  *   greedy copies         copies within the device all the time
  *   greedy rows-changed   the same by a description that another thread keeps changing
  *   greedy list-changed   the same by a list
+ *   greedy bad-list       lists of copies, the last of which the driver refuses when it did the others
+ *   greedy round-list     the same, by sizes that are 0 together
+ *   greedy guessed-events records whatever events there may be anew, while kernels run
+ *   greedy fault-ends-capture launches into a stream whose capture is lost in the driver's call
+ *   greedy fault-makes-current launches without a context, and makes one current in the driver's call
  *   greedy graph          a graph of a short kernel on device 0 and a long one on device 1, captured
  *                         and launched in a stream of device 0
  *   greedy graph-kernel   the same, of kernels that are in no module
@@ -51,7 +56,9 @@
  *   greedy behind         a long kernel, then short ones of its shape behind it
  *   greedy large-stacks   a process for each few long kernels, with very large stacks
  *   greedy threadless     the same, in which no thread can be made
- *   greedy exiting        the same, which launches them while it exits
+ *   greedy kept-thread    launches, and again when it has been idle and no more threads can be made
+ *   greedy singles        processes that run one kernel each, which waits for its turn for seconds
+ *   greedy exiting        a process for each few long kernels, which it launches while it exits
  *   greedy unmeasured STREAMS  long kernels, while all places are taken where launches are measured: by
  *                         others that wait in so many streams, or, of none, ran beside one that waits
  *   greedy under-capture  a long kernel, then a capture in another stream until it has ended
@@ -71,6 +78,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -638,6 +646,41 @@ static void changed(const char *way)
     (void)pthread_join(thread, NULL);
 }
 
+/* The driver does all of a list but the last, which it refuses. */
+static void refused_list(size_t last_bytes)
+{
+    typedef int list_fn(const uint64_t *to, const uint64_t *from, const size_t *bytes, size_t count,
+                        const void *attributes, const size_t *indices, size_t attribute_count,
+                        cu_handle stream);
+    list_fn *copy_list = (list_fn *)symbol("cuMemcpyBatchAsync_v2");
+    uint64_t to[9], from[9];
+    size_t bytes[9];
+
+    to[0] = new_memory();
+    from[0] = new_memory();
+    for (int i = 0; i < 9; i++) {
+        to[i] = to[0];
+        from[i] = from[0];
+        bytes[i] = i < 8 ? MEMORY : last_bytes;
+    }
+    while (!stopped) {
+        if (copy_list(to, from, bytes, 9, NULL, NULL, 0, stream) == 0)
+            exit(1);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+}
+
+static void bad_list(void)
+{
+    refused_list(2 * (size_t)MEMORY);
+}
+
+/* All sizes together are 0. */
+static void round_list(void)
+{
+    refused_list(-8 * (size_t)MEMORY);
+}
+
 static void copy_far(const void *pointers, cu_handle far_stream)
 {
     typedef int copy_fn(uint64_t to, uint64_t from, size_t bytes, cu_handle stream);
@@ -876,6 +919,114 @@ static void blocking(void)
 
     while (!stopped)
         launch(function, 108, LONG_NS / 2, 0, stream);
+}
+
+/* A launch whose parameters lie in a page that faults: what the handler does happens in the
+ * driver's call. */
+static uint64_t *fault_page;
+static cu_handle fault_context;
+static pthread_t capturing;
+static volatile sig_atomic_t is_capturing, captures_end;
+
+static void *capture_and_end(void *unused)
+{
+    must(cu.set_current(fault_context), "cuCtxSetCurrent");
+    must(cu.begin_capture(stream, 2), "cuStreamBeginCapture"); /* relaxed */
+    is_capturing = 1;
+    while (!captures_end)
+        usleep(50);
+    return unused;
+}
+
+static void fault(int number)
+{
+    (void)number;
+    (void)cu.set_current(fault_context);
+    captures_end = 1;
+    if (is_capturing)
+        (void)pthread_join(capturing, NULL);
+    is_capturing = 0;
+    (void)mprotect(fault_page, 4096, PROT_READ | PROT_WRITE);
+}
+
+static void launch_with_fault(cu_handle function, cu_handle into)
+{
+    void *params[] = {fault_page, fault_page + 1};
+
+    fault_page[0] = LONG_NS;
+    fault_page[1] = 0;
+    (void)mprotect(fault_page, 4096, PROT_NONE);
+    (void)cu.launch(function, 108, 1, 1, 32, 1, 1, 0, into, params, NULL);
+    fault(SIGSEGV);
+    must(cu.stream_sync(into), "cuStreamSynchronize");
+}
+
+static void begin_faults(void)
+{
+    must(((cu_ctx_out_fn *)symbol("cuCtxGetCurrent"))(&fault_context), "cuCtxGetCurrent");
+    fault_page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fault_page == MAP_FAILED || signal(SIGSEGV, fault) == SIG_ERR)
+        exit(1);
+}
+
+/* The capture ends with its thread, which the driver alone sees. */
+static void fault_ends_capture(void)
+{
+    cu_handle function = function_of("spin");
+
+    begin_faults();
+    while (!stopped) {
+        captures_end = 0;
+        if (pthread_create(&capturing, NULL, capture_and_end, NULL) != 0)
+            exit(1);
+        while (!is_capturing)
+            usleep(50);
+        launch_with_fault(function, stream);
+    }
+}
+
+static void fault_makes_current(void)
+{
+    cu_handle function = function_of("spin");
+
+    begin_faults();
+    while (!stopped) {
+        must(cu.set_current(NULL), "cuCtxSetCurrent");
+        launch_with_fault(function, NULL);
+    }
+}
+
+/* Whatever events have handles after one's own, the library's among them. */
+static void *record_others(void *context)
+{
+    record_fn *record = (record_fn *)symbol("cuEventRecord");
+    cu_handle own, into;
+
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    must(((event_fn *)symbol("cuEventCreate"))(&own, 0), "cuEventCreate");
+    must(cu.stream_create(&into, 1), "cuStreamCreate");
+    while (!stopped) {
+        for (int i = -256; i < 256; i++)
+            (void)record((char *)own + 16 * i, into);
+        usleep(200);
+    }
+    return NULL;
+}
+
+static void guessed_events(void)
+{
+    cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
+    cu_handle context, function = function_of("spin");
+    pthread_t thread;
+
+    must(current(&context), "cuCtxGetCurrent");
+    if (pthread_create(&thread, NULL, record_others, context) != 0)
+        exit(1);
+    while (!stopped) {
+        launch(function, 108, LONG_NS / 2, 0, stream);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+    (void)pthread_join(thread, NULL);
 }
 
 /* Another thread ends the stream in which a launch blocks. */
@@ -1141,7 +1292,7 @@ static void large_stacks(void)
     processes("last-kernels");
 }
 
-static void threadless(void)
+static void forbid_threads(void)
 {
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -1157,7 +1308,35 @@ static void threadless(void)
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
         exit(1);
+}
+
+static void threadless(void)
+{
+    forbid_threads();
     processes("last-kernels");
+}
+
+static void kept_thread(void)
+{
+    launch(function_of("spin"), 108, SHORT_NS, 0, stream);
+    must(cu.stream_sync(stream), "cuStreamSynchronize");
+    forbid_threads();
+    usleep(2500000);
+    launch(function_of("spin"), 108, SHORT_NS, 0, stream);
+    must(cu.stream_sync(stream), "cuStreamSynchronize");
+}
+
+static void singles(void)
+{
+    processes("single-kernel");
+}
+
+/* It waits for its turn for seconds. */
+static void single_kernel(void)
+{
+    launch(function_of("spin"), 108, 300000000, 0, stream);
+    must(cu.stream_sync(stream), "cuStreamSynchronize");
+    _exit(0);
 }
 
 static void exiting(void)
@@ -1445,6 +1624,11 @@ static const struct way {
     {"copies", copies},
     {"rows-changed", rows_changed},
     {"list-changed", list_changed},
+    {"bad-list", bad_list},
+    {"guessed-events", guessed_events},
+    {"fault-ends-capture", fault_ends_capture},
+    {"fault-makes-current", fault_makes_current},
+    {"round-list", round_list},
     {"shapes", shapes},
     {"burst", burst},
     {"mixture", mixture},
@@ -1460,6 +1644,9 @@ static const struct way {
     {"behind", behind},
     {"large-stacks", large_stacks, .begins = 1},
     {"threadless", threadless, .begins = 1},
+    {"kept-thread", kept_thread},
+    {"singles", singles, .begins = 1},
+    {"single-kernel", single_kernel},
     {"exiting", exiting, .begins = 1},
     {"last-kernels", last_kernels},
     {"exit-kernels", exit_kernels},

@@ -137,6 +137,7 @@ def greedy():
         return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
 
     steadily(attempt)
+    steadily(misled)
     steadily(behind_waits)
     steadily(last_kernels)
     refusal_without_a_thread()
@@ -147,12 +148,24 @@ def greedy():
     spinning()
 
 
+def misled():
+    """Nor does a call that is not what it was taken for."""
+    ways = ("bad-list", "round-list", "guessed-events", "fault-ends-capture", "fault-makes-current")
+    machine = Machine(gpus=len(ways))
+    tenants = [Greedy(machine, gpu, 30, way) for gpu, way in enumerate(ways)]
+    time.sleep(WARM_UP)
+    got = shares(machine, tenants, SECONDS)
+    check_equal(stop(tenants), [0] * len(tenants), "all end well")
+    return [(f"{t.title()}: {share:.2f} %", share - t.cores, 2 * POINTS) for t, share in zip(tenants, got)]
+
+
 def last_kernels():
     """What processes run last is paid for, though they launch nothing afterwards or end its stream; where nobody can look after it, it is not launched."""
     ways = ("large-stacks", "threadless", "exiting", "ended")
-    machine = Machine(gpus=len(ways) + 1)
+    machine = Machine(gpus=len(ways) + 2, driver={"context-time": 0})
     tenants = [Greedy(machine, gpu, 30, way) for gpu, way in enumerate(ways)]
     tenants.append(Greedy(machine, len(ways), 30, "gone", CUDA_LAUNCH_BLOCKING="1"))
+    tenants.append(Greedy(machine, len(ways) + 1, 10, "singles"))
     time.sleep(WARM_UP)
     begun = machine.view()
     time.sleep(SECONDS)
@@ -166,6 +179,8 @@ def refusal_without_a_thread():
     tenant = Greedy(Machine(), 0, 30, "threadless", stderr=subprocess.PIPE)
     check("no thread can be made to look after launches" in tenant.guest.stderr.readline(), "why is said")
     tenant.guest.kill()
+    kept = Greedy(Machine(), 0, 30, "kept-thread")
+    check_equal(kept.guest.wait(20), 0, "a thread that was made once is there again after a rest")
 
 
 def large_variables():

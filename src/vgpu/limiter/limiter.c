@@ -26,10 +26,11 @@
  * host has time left, of which two events of 0.8 us take no more than 1.9 %. */
 #define SKEW_PACE 6
 #define HELD_NS (100 * NS_PER_MS)
-#define WAIT_MOST_NS INT64_C(10000) /* waiting for an empty stream does not take longer */
-#define HIDDEN_RISK_NS 25e3         /* of a launch into a stream that can't be looked at */
-#define DOUBT_ALWAYS_NS 1e8         /* with so much in doubt each launch is measured */
-#define SCARCE_NS INT64_C(1000000)  /* below this balance there are turns */
+#define WAIT_MOST_NS INT64_C(10000)   /* waiting for an empty stream does not take longer */
+#define ASKING_MOST_NS INT64_C(20000) /* two questions to the driver take less */
+#define HIDDEN_RISK_NS 25e3           /* of a launch into a stream that can't be looked at */
+#define DOUBT_ALWAYS_NS 1e8           /* with so much in doubt each launch is measured */
+#define SCARCE_NS INT64_C(1000000)    /* below this balance there are turns */
 
 void limiter_init(struct limiter *limiter, const struct limiter_gpu *ops, void *gpu,
                   struct share *share, uint64_t seed)
@@ -510,7 +511,7 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     kind = waiting->on_credit ? SAMPLE_ALWAYS : kind_of(limiter, cache, cost, &weight);
     if (kind && !samples_make_room(&limiter->samples, limiter->ops, limiter->gpu) &&
         share_is_limited(limiter->share)) {
-        limiter_end(limiter, launch, ticket, false);
+        limiter_end(limiter, ticket, false);
         return false;
     }
     if (kind)
@@ -522,6 +523,14 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     if (risk_ns > 0)
         put_in_cache(cache, launch, price, risk_ns);
     return true;
+}
+
+void limiter_began(const struct ticket *ticket, int64_t since_ns)
+{
+    if (!ticket->sample)
+        return;
+    ticket->sample->recorded_ns = ticket->sample->started_ns = since_ns;
+    ticket->sample->busy_looks = 1;
 }
 
 void limiter_count(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
@@ -550,6 +559,31 @@ static int64_t returned_late_ns(struct limiter *limiter, void *event, int64_t to
     return MIN(limiter->wait_ns, took_ns / 2);
 }
 
+void limiter_calls(const struct limiter *limiter, struct ticket *ticket)
+{
+    if (ticket->sample)
+        ticket->called_ns = limiter_now(limiter);
+}
+
+void limiter_returned(const struct limiter *limiter, const struct launch *launch,
+                      struct ticket *ticket)
+{
+    struct sample *sample = ticket->sample;
+    int64_t asked_ns;
+
+    if (!sample)
+        return;
+    ticket->returned_ns = limiter_now(limiter);
+    ticket->was_on = limiter->ops->query(limiter->gpu, sample->start) == EVENT_DONE;
+    ticket->was_over = ticket->was_on && limiter->ops->is_idle(limiter->gpu, launch);
+    asked_ns = limiter_now(limiter);
+    /* It may have run on until it was asked for. */
+    if (asked_ns - ticket->returned_ns > ASKING_MOST_NS)
+        ticket->returned_ns = asked_ns;
+    ticket->is_recorded = limiter->ops->record(limiter->gpu, sample->end, launch);
+    ticket->end_took_ns = limiter_now(limiter) - ticket->returned_ns;
+}
+
 /*
  * If the start ran before the kernel was queued, the host's time between the two is in the
  * measurement: all of it where the stream was idle. Where it was not, the start waited, perhaps for
@@ -557,49 +591,50 @@ static int64_t returned_late_ns(struct limiter *limiter, void *event, int64_t to
  * where launches block, the end is recorded afterwards, and may have to wait for a slice of its
  * own.
  */
-static void note_host_time(struct limiter *limiter, const struct launch *launch,
-                           const struct ticket *ticket)
+static void note_host_time(struct limiter *limiter, const struct ticket *ticket)
 {
-    int64_t now_ns = limiter_now(limiter), took_ns = now_ns - ticket->recorded_ns;
+    int64_t took_ns = ticket->returned_ns - ticket->recorded_ns;
     struct sample *sample = ticket->sample;
 
-    if (limiter->ops->query(limiter->gpu, sample->start) != EVENT_DONE)
+    sample->called_ns = ticket->called_ns;
+    if (!ticket->was_on)
         return;
-    if (limiter->ops->is_idle(limiter->gpu, launch))
-        sample->over_ns = now_ns - returned_late_ns(limiter, sample->end, took_ns);
+    if (ticket->was_over)
+        sample->over_ns =
+            ticket->returned_ns -
+            returned_late_ns(limiter, sample->end, ticket->returned_ns - ticket->called_ns);
     else if (sample->was_idle)
         sample->gap_ns = took_ns;
     else
         sample->queued_ns = took_ns;
 }
 
-void limiter_end(struct limiter *limiter, const struct launch *launch, struct ticket *ticket,
-                 bool launched)
+static void end_measured(struct limiter *limiter, const struct ticket *ticket)
 {
     struct sample *sample = ticket->sample;
-    int64_t now_ns;
+    int64_t began_ns = limiter_now(limiter);
 
+    note_host_time(limiter, ticket);
+    sample->issued_ns = limiter->issued_ns;
+    if (samples_end(&limiter->samples, limiter->ops, limiter->gpu, sample, ticket->is_recorded)) {
+        sample->after_ns = ticket->end_took_ns + limiter_now(limiter) - began_ns;
+        if (sample->kind == SAMPLE_ALWAYS)
+            limiter_publish_owed(limiter);
+    } else if (sample->kind != SAMPLE_COUNTED) {
+        limiter_charge_lost(limiter, sample, ticket->returned_ns);
+    }
+}
+
+void limiter_end(struct limiter *limiter, const struct ticket *ticket, bool launched)
+{
     if (!launched) {
         limiter_charge(limiter, -(double)ticket->paid_ns);
         limiter->issued_ns -= ticket->paid_ns;
     }
-    if (!sample)
-        return;
-    if (launched) {
-        now_ns = limiter_now(limiter);
-        note_host_time(limiter, launch, ticket);
-        sample->issued_ns = limiter->issued_ns;
-        if (samples_end(&limiter->samples, limiter->ops, limiter->gpu, sample)) {
-            sample->after_ns = limiter_now(limiter) - now_ns;
-            if (sample->kind == SAMPLE_ALWAYS)
-                limiter_publish_owed(limiter);
-            return;
-        }
-        if (sample->kind != SAMPLE_COUNTED)
-            limiter_charge_lost(limiter, sample, now_ns);
-    } else {
-        samples_free(&limiter->samples, sample);
-    }
+    if (ticket->sample && launched)
+        end_measured(limiter, ticket);
+    else if (ticket->sample)
+        samples_free(&limiter->samples, ticket->sample);
 }
 
 void limiter_end_thread(struct limiter *limiter, struct launch_cache *cache)

@@ -60,6 +60,13 @@ struct ticket {
     struct sample *sample; /* NULL: nothing to be measured */
     int64_t paid_ns;
     int64_t recorded_ns;
+    int64_t called_ns; /* host clock, right before the driver's call */
+
+    /* Right after the call, by limiter_returned(): */
+    int64_t returned_ns;   /* host clock */
+    int64_t end_took_ns;   /* host time that recording the end took */
+    bool was_on, was_over; /* the start had run; all in its stream was done */
+    bool is_recorded;      /* the end is */
 };
 
 /* A thread's own credit, and the costs that it has seen: what makes an ordinary launch cheap. */
@@ -240,13 +247,24 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
 bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
                    const struct waiting *waiting, struct ticket *ticket);
 
+/* After limiter_begin(): what was launched began before that, and runs. Its end is not recorded. */
+void limiter_began(const struct ticket *ticket, int64_t since_ns);
+
 /* Where nothing is limited: measures a launch that stands for as many, for those who read. */
 void limiter_count(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
                    unsigned launches, struct ticket *ticket);
 
-/* After the driver's call. A launch that failed is given back. */
-void limiter_end(struct limiter *limiter, const struct launch *launch, struct ticket *ticket,
-                 bool launched);
+/*
+ * Around the driver's call, as close to it as can be, where the launch is measured. Neither waits
+ * for the limiter's lock, which others may hold for long: they touch nothing but the ticket and the
+ * driver's events. The caller sees to it that the context does not end in limiter_returned().
+ */
+void limiter_calls(const struct limiter *limiter, struct ticket *ticket);
+void limiter_returned(const struct limiter *limiter, const struct launch *launch,
+                      struct ticket *ticket);
+
+/* After the driver's call, and limiter_returned(). A launch that failed is given back. */
+void limiter_end(struct limiter *limiter, const struct ticket *ticket, bool launched);
 
 /* Whether there is anything to look after: measurements on their way, streams that are busy, or
  * launches of late. Changes nothing. */

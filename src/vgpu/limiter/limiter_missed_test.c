@@ -170,6 +170,36 @@ static void launches_that_block_pay_little_of_the_hosts_time(void **state)
     assert_true(share > CORES - 5.5);
 }
 
+/* The host gives its processor to another thread while one is in a launch. That is none of a short
+ * kernel's time, and a long one is charged all the same. */
+static void who_is_held_up_in_a_launch_pays_for_what_it_ran(void **state)
+{
+    static const struct {
+        double length_ns;
+        unsigned held;
+    } cases[] = {{5e3, 20}, {20e3, 5}, {300e3, 2}, {3e6, 1}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct setup setup = {
+            .cores = CORES,
+            .tenants = 1,
+            .programs = {trace_program(cases[i].length_ns, 0)},
+        };
+        struct result result;
+
+        setup.programs[0].threads = 4;
+        setup.programs[0].held = cases[i].held;
+        setup.programs[0].held_ns = 20 * NS_PER_MS;
+        result = trace_run(&setup, 1, false);
+        print_message("%.0f us, one of %u launches returns after 20 ms: %.2f %%, charged %.2f %%\n",
+                      cases[i].length_ns / 1e3, cases[i].held, result.share, result.charged);
+        assert_true(result.share < CORES + OVER);
+        assert_true(result.charged > result.share - 0.5);
+        assert_true(result.charged < result.share + (cases[i].length_ns < 1e6 ? 0.5 : 2));
+    }
+}
+
 /* Side by side, what the measurement held the kernel up by is not charged in the name of others. */
 static void launches_that_block_side_by_side_pay_little_more(void **state)
 {
@@ -499,6 +529,7 @@ int main(void)
         cmocka_unit_test(who_is_killed_pays_for_no_more_than_it_ran),
         cmocka_unit_test(who_is_killed_soon_beside_another_gets_no_more),
         cmocka_unit_test(launches_that_block_pay_little_of_the_hosts_time),
+        cmocka_unit_test(who_is_held_up_in_a_launch_pays_for_what_it_ran),
         cmocka_unit_test(launches_that_block_side_by_side_pay_little_more),
         cmocka_unit_test(long_kernels_of_new_processes_pay_nothing_of_others_time),
         cmocka_unit_test(a_long_kernel_among_very_many_short_ones_is_paid_for),

@@ -240,7 +240,8 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     sample->expected_ns = sample->ridden_ns = 0;
     sample->paid_ns = sample->provisional_ns = sample->started_ns = 0;
     sample->gap_ns = sample->held_ns = sample->after_ns = sample->over_ns = 0;
-    sample->queued_ns = 0;
+    sample->queued_ns = sample->called_ns = 0;
+    sample->looks = sample->busy_looks = 0;
     sample->began_ns = sample->since_ns = now_ns;
     return sample;
 }
@@ -307,9 +308,9 @@ double samples_delay_ns(const struct sample *sample)
 }
 
 bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
-                 struct sample *sample)
+                 struct sample *sample, bool is_recorded)
 {
-    if (!ops->record(gpu, sample->end, &sample->launch) && !sample->is_ended) {
+    if (!is_recorded && !sample->is_ended) {
         samples_free(samples, sample);
         return false;
     }
@@ -319,6 +320,32 @@ bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *g
     samples->always += sample->kind == SAMPLE_ALWAYS;
     calibrate_behind(samples, ops, gpu, sample);
     return true;
+}
+
+/* Whether its stream may be busy; one without a handle is another thread's. */
+static bool may_run(const struct limiter_gpu *ops, void *gpu, const struct sample *sample)
+{
+    const struct launch *where = &sample->launch;
+
+    return !launch_stream_has_handle(where->stream) || !ops->asks_others(gpu) ||
+           ops->is_captured(gpu, where) || !ops->is_idle(gpu, where);
+}
+
+void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
+{
+    unsigned left = samples->open;
+
+    for (unsigned i = 0; i < SAMPLES && left; i++) {
+        struct sample *sample = &samples->list[i];
+
+        if (sample->state != SAMPLE_OPEN)
+            continue;
+        left--;
+        if (ops->query(gpu, sample->start) != EVENT_DONE)
+            continue; /* what is busy is something before it */
+        sample->looks++;
+        sample->busy_looks += may_run(ops, gpu, sample);
+    }
 }
 
 static bool is_open_in(const struct sample *sample, const void *stream)
@@ -467,6 +494,13 @@ int64_t samples_oldest_ns(const struct samples *samples, const struct launch *wh
     return oldest_ns;
 }
 
+/* Until its launch returns that is known by the looks alone. */
+static bool runs(const struct sample *sample)
+{
+    return sample->started_ns && (sample->state == SAMPLE_PENDING ||
+                                  (sample->state == SAMPLE_OPEN && sample->busy_looks));
+}
+
 struct sample *samples_leader(struct samples *samples)
 {
     struct sample *leader = NULL;
@@ -474,7 +508,7 @@ struct sample *samples_leader(struct samples *samples)
     for (unsigned i = 0; i < SAMPLES && samples->always + samples->open; i++) {
         struct sample *sample = &samples->list[i];
 
-        if (sample->state != SAMPLE_FREE && sample->kind == SAMPLE_ALWAYS && sample->started_ns &&
+        if (sample->kind == SAMPLE_ALWAYS && runs(sample) &&
             (!leader || sample->started_ns < leader->started_ns))
             leader = sample;
     }

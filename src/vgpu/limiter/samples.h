@@ -83,6 +83,9 @@ struct sample {
     int64_t issued_ns;      /* what the process had charged by then */
     bool was_idle;          /* its stream, so that the start ran at once */
     int64_t recorded_ns;    /* host clock, of its start */
+    int64_t called_ns;      /* host clock, when the driver was called: the kernel began later */
+    unsigned looks;         /* at its stream, until the launch returned, */
+    unsigned busy_looks;    /* and at how many it was busy, or could not be looked at */
     int64_t queued_ns;      /* host time from then until the kernel's queueing, where the start
                                ran in between, but had to wait, too; 0: not so */
     int64_t held_ns;        /* host time that recording took before the launch */
@@ -161,9 +164,14 @@ static inline bool sample_has_company(const struct sample *sample)
  * ran before it. */
 double samples_delay_ns(const struct sample *sample);
 
-/* Records the end; false when that failed, and the sample is free again. */
+/* Its launch has returned, and the end been recorded; false where that failed, and the sample is
+ * free again. */
 bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
-                 struct sample *sample);
+                 struct sample *sample, bool is_recorded);
+
+/* A look, at a moment that the program does not choose, at the streams of launches that have not
+ * returned. */
+void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
 
 /* Whether a launch into the stream has begun and not returned. */
 bool samples_are_open_in(const struct samples *samples, const void *stream);

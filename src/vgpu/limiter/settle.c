@@ -16,6 +16,8 @@
 /* A launch that has not returned for so long blocks until its kernel ends; before that it may load
  * the kernel's code. */
 #define LOADING_NS (20 * NS_PER_MS)
+/* Looks at a launch under way that say more than how long it took. */
+#define LOOKS_LEAST 2
 
 /* How much longer than charged for a stream of the container's was busy (tails.h), and nobody knows
  * what with: the longest of late. It is remembered for so many times as long as it took. */
@@ -68,9 +70,22 @@ static void note_longest(struct limiter *limiter, double length_ns)
     atomic_store_explicit(longest, (int64_t)MAX(kept, length_ns), RELAXED);
 }
 
+/*
+ * The part of a launch's time in which its kernel ran, where that was over when the launch returned.
+ * It is all of it where the launch blocked. But the host may have held the thread up meanwhile, and
+ * so may the program: the looks at the stream say, on average, how long it was busy.
+ */
+static double busy_part(const struct sample *sample)
+{
+    if (!sample->over_ns || sample->looks < LOOKS_LEAST)
+        return 1;
+    return (double)sample->busy_looks / sample->looks;
+}
+
 static void learn(struct limiter *limiter, struct sample *sample, double length_ns)
 {
-    if (sample->is_sum) /* nobody knows what each took */
+    /* Nobody knows what each took. */
+    if (sample->is_sum || busy_part(sample) < 1)
         return;
     if (costs_learn(&limiter->costs, costs_of(&limiter->costs, &sample->launch), length_ns))
         atomic_fetch_add_explicit(&limiter->generation, 1, RELAXED);
@@ -81,7 +96,7 @@ static void learn(struct limiter *limiter, struct sample *sample, double length_
 static bool ran(const struct limiter *limiter, const struct sample *sample,
                 struct interval *ret_interval)
 {
-    double over_ns;
+    double over_ns, length_ms;
 
     if (!samples_interval(&limiter->samples, limiter->ops, limiter->gpu, sample, ret_interval))
         return false;
@@ -90,8 +105,9 @@ static bool ran(const struct limiter *limiter, const struct sample *sample,
     over_ns = presence_device_ns(&limiter->presence, limiter_since_base(limiter, sample->over_ns));
     over_ns =
         MIN(over_ns, ret_interval->start_ms * 1e6 + (double)(sample->over_ns - sample->began_ns));
-    ret_interval->end_ms = MIN(ret_interval->end_ms,
-                               MAX(over_ns / 1e6, ret_interval->start_ms + COSTS_LEAST_NS / 1e6));
+    length_ms = MIN(ret_interval->end_ms, over_ns / 1e6) - ret_interval->start_ms;
+    ret_interval->end_ms =
+        ret_interval->start_ms + MAX(length_ms * busy_part(sample), COSTS_LEAST_NS / 1e6);
     return true;
 }
 
@@ -190,14 +206,20 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
 
 /*
  * Of a launch that blocks, the host's time from the start's execution to the kernel's queueing: no
- * less than what an event takes it. How much more it is can't be told from a longer kernel. If the
- * start may have waited for a slice there was none.
+ * less than what an event takes it, nor than until the driver was called. How much more it is can't
+ * be told from a longer kernel. If the start may have waited for a slice there was none.
  */
-static int64_t least_gap_ns(const struct limiter *limiter, const struct sample *sample)
+static int64_t least_gap_ns(const struct limiter *limiter, const struct sample *sample,
+                            struct interval interval)
 {
-    return sample->was_idle && !presence_contended(&limiter->presence)
-               ? MIN(limiter->record_ns, RECORD_MOST_NS)
-               : 0;
+    double host_ns = presence_host_ns(&limiter->presence, interval.start_ms * 1e6);
+    int64_t began_ns = limiter->samples.base_ns + (int64_t)host_ns, least_ns = 0;
+
+    if (sample->was_idle && !presence_contended(&limiter->presence))
+        least_ns = MIN(limiter->record_ns, RECORD_MOST_NS);
+    if (!limiter->presence.least_known)
+        return least_ns;
+    return MAX(least_ns, sample->called_ns - MAX(began_ns, sample->recorded_ns));
 }
 
 static void finish(struct limiter *limiter, struct sample *sample, double length_ns)
@@ -211,8 +233,9 @@ static void finish(struct limiter *limiter, struct sample *sample, double length
     limiter->done_ns = MAX(limiter->done_ns, sample->issued_ns);
     if (length_ns < 0)
         return;
+    length_ns = MAX(length_ns * busy_part(sample), COSTS_LEAST_NS);
     if (sample->over_ns && ran(limiter, sample, &interval)) {
-        sample->gap_ns = least_gap_ns(limiter, sample);
+        sample->gap_ns = least_gap_ns(limiter, sample, interval);
         length_ns =
             MIN(length_ns, MAX((interval.end_ms - interval.start_ms) * 1e6 - (double)sample->gap_ns,
                                COSTS_LEAST_NS));
@@ -308,6 +331,7 @@ void limiter_look(struct limiter *limiter)
     const int64_t now_ns = limiter_now(limiter);
     bool busy;
 
+    samples_look(&limiter->samples, limiter->ops, limiter->gpu);
     if (!limiter->draws_lots || !share_is_limited(limiter->share) ||
         !are_side_by_side(limiter, now_ns, &busy))
         return;

@@ -462,6 +462,19 @@ static void relay(struct thread *thread)
     thread->cache = (struct launch_cache){0};
 }
 
+/* The launch is made: its thread goes on, or waits for its kernel, or the host keeps it. False when
+ * the launch has not returned. */
+static bool returns(struct world *world, struct thread *thread)
+{
+    const struct program *program = &thread->process->program;
+    bool is_held_up = program->held && draw_below(world, program->held) == 0;
+
+    thread->in_launch = program->blocking || is_held_up;
+    if (thread->in_launch)
+        thread->at_ns = program->blocking ? NEVER : world->now_ns + program->held_ns;
+    return !thread->in_launch;
+}
+
 static void after_launch(struct world *world, struct thread *thread)
 {
     const struct program *program = &thread->process->program;
@@ -482,8 +495,10 @@ static void after_launch(struct world *world, struct thread *thread)
 static void end_launch(struct world *world, struct thread *thread)
 {
     thread->in_launch = false;
-    if (thread->process->limiter)
-        limiter_end(thread->process->limiter, &thread->launch, &thread->ticket, true);
+    if (thread->process->limiter) {
+        limiter_returned(thread->process->limiter, &thread->launch, &thread->ticket);
+        limiter_end(thread->process->limiter, &thread->ticket, true);
+    }
     after_launch(world, thread);
 }
 
@@ -505,6 +520,13 @@ static bool begins_capture(struct world *world, struct thread *thread)
     return true;
 }
 
+static void begin_launch(struct process *process, struct thread *thread)
+{
+    (void)limiter_begin(process->limiter, &thread->cache, &thread->launch, &thread->waiting,
+                        &thread->ticket);
+    limiter_calls(process->limiter, &thread->ticket);
+}
+
 static void step_thread(struct world *world, struct thread *thread)
 {
     struct process *process = thread->process;
@@ -523,10 +545,7 @@ static void step_thread(struct world *world, struct thread *thread)
         launch_cache_pays(&thread->cache, &thread->launch)) {
         thread->ticket = (struct ticket){0};
         launch_now(world, thread);
-        thread->in_launch = process->program.blocking;
-        if (thread->in_launch)
-            thread->at_ns = NEVER;
-        else
+        if (returns(world, thread))
             after_launch(world, thread);
         return;
     }
@@ -535,13 +554,9 @@ static void step_thread(struct world *world, struct thread *thread)
         return;
     }
     if (process->limiter)
-        (void)limiter_begin(process->limiter, &thread->cache, &thread->launch, &thread->waiting,
-                            &thread->ticket);
+        begin_launch(process, thread);
     launch_now(world, thread);
-    thread->in_launch = process->program.blocking;
-    if (thread->in_launch)
-        thread->at_ns = NEVER;
-    else
+    if (returns(world, thread))
         end_launch(world, thread);
 }
 
