@@ -402,12 +402,15 @@ static int claim_locked(struct region *region)
  */
 static void leave_parent(struct region *region)
 {
+    const struct proc_identity *before = &region->self;
     struct proc_identity self;
 
     proc_identity_self(&self);
-    if (region->self.pid &&
-        (self.pid != region->self.pid || self.start_ticks != region->self.start_ticks ||
-         self.pid_namespace != region->self.pid_namespace))
+    /* What /proc does not tell any more is as it was. */
+    if (self.pid == before->pid && (!self.start_ticks || self.start_ticks == before->start_ticks) &&
+        (!self.pid_namespace || self.pid_namespace == before->pid_namespace))
+        return;
+    if (before->pid)
         region_after_fork(region);
     region->self = self;
 }

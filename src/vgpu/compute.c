@@ -14,6 +14,7 @@
 #define COUNTED_FIRST 4      /* and before it is known how often the program launches */
 #define CREDIT_SLEEP_NS 1000 /* the least that is worth a system call */
 #define ADMIT_TRIES 1000
+#define AWAITED_MOST_NS BUCKET_DEBT_MAX_NS
 
 __thread struct launch_cache launch_cache;
 __thread int compute_uncounted;
@@ -298,14 +299,16 @@ CUresult compute_admit_in(CUcontext context, const struct launch *launch,
         return result;
     /* It may have waited for so long that the thread sleeps, or the program has come to its end. */
     watched = compute_begin_watch();
-    if (watched != CUDA_SUCCESS)
-        end_launch(launch, ticket, watched);
+    if (watched == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    end_launch(launch, ticket, watched);
+    ticket->row = NULL;
     return watched;
 }
 
 /* The driver would say so itself. But until it looks, a signal's handler may have made a context
  * current, in which nobody would pay. */
-static CUresult without_context(void)
+CUresult compute_without_context(void)
 {
     CUcontext context;
     CUresult result = REAL(cuCtxGetCurrent)(&context);
@@ -332,7 +335,7 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
     (void)context_current(); /* one that was made unseen is known from now on */
     context = compute_context_of(launch);
     if (!context)
-        return without_context();
+        return compute_without_context();
     result = compute_admit_in(context, launch, ticket);
     if (!compute_has_name(launch->stream) && atomic_load(&contexts_live) > 1)
         ticket->passed_ns = clock_now_ns();
@@ -381,11 +384,14 @@ static bool went_elsewhere(const struct launch *launch, const struct compute_tic
                             : compute_context_of(launch) != ticket->context;
 }
 
+/* For as long as a debt lasts at most: what waits for this very thread would never end. */
 static void await_idle(struct compute_row *row, CUcontext context, const struct launch *launch)
 {
     const struct timespec pause = {.tv_nsec = NS_PER_MS};
+    const int64_t until_ns = clock_now_ns() + AWAITED_MOST_NS;
 
-    while (row->context == context && !compute_gpu.is_idle(row, launch))
+    while (row->context == context && !compute_gpu.is_idle(row, launch) &&
+           compute_stream_is_sound(launch) && clock_now_ns() < until_ns)
         (void)nanosleep(&pause, NULL);
 }
 
@@ -401,6 +407,7 @@ static void pay_late(const struct launch *launch, int64_t since_ns)
 
     if (!row || compute_begin_watch() != CUDA_SUCCESS)
         return;
+    lock_hold_cancel();
     inside = compute_enter(entered_for(row, context, launch));
     lock_mutex(&row->lock);
     note_thread(row);
@@ -416,6 +423,7 @@ static void pay_late(const struct launch *launch, int64_t since_ns)
         limiter_end(&row->limiter, &ticket, true);
     unlock_mutex(&row->lock);
     compute_leave(&inside);
+    lock_release_cancel();
     compute_wait(row, context, launch);
 }
 

@@ -126,6 +126,15 @@ static bool gpu_is_idle(void *gpu, const struct launch *where)
     return REAL(cuStreamQuery) && REAL(cuStreamQuery)(where->stream) == CUDA_SUCCESS;
 }
 
+bool compute_stream_is_sound(const struct launch *where)
+{
+    CUresult result = where->per_thread && HAS(cuStreamQuery_ptsz)
+                          ? REAL(cuStreamQuery_ptsz)(where->stream)
+                          : REAL(cuStreamQuery)(where->stream);
+
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY;
+}
+
 static bool gpu_asks_others(void *gpu)
 {
     (void)gpu;

@@ -90,6 +90,13 @@ void compute_forget_row(void);
 /* The context in which a launch into a stream runs; NULL when there is none. */
 CUcontext compute_context_of(const struct launch *launch);
 
+/* What is answered where there is none: under a limit that is not left to the driver. */
+CUresult compute_without_context(void);
+
+/* Whether the driver says of the stream that it is idle or busy, and not that something is wrong.
+ */
+bool compute_stream_is_sound(const struct launch *where);
+
 /* The calling thread inside a context, disturbing nobody's capture. */
 struct inside {
     bool pushed;

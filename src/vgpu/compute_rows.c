@@ -153,9 +153,11 @@ static void each_part(CUcontext primary, part_fn then)
 
 static void leave_alone(struct compute_row *row)
 {
+    lock_write(&row->lives);
     lock_mutex(&row->lock);
     row->whole_ending = true;
     unlock_mutex(&row->lock);
+    unlock_rwlock(&row->lives);
 }
 
 static void look_again(struct compute_row *row)

@@ -7,6 +7,7 @@
  * queue with the program's, and hold up what comes behind it.
  */
 
+#include "base/clock.h"
 #include "vgpu/compute_row.h"
 #include "vgpu/real.h"
 
@@ -55,27 +56,42 @@ static CUresult pay(struct compute_spread *spread, const struct launch *launch, 
     }
     for (unsigned i = 0; i < spread->count && result == CUDA_SUCCESS; i++)
         result = pay_elsewhere(spread, &spread->asides[i], launch);
-    return result;
+    /* It may have waited for long, as in compute_admit_in(). */
+    return result == CUDA_SUCCESS ? compute_begin_watch() : result;
+}
+
+static void note_call(struct compute_ticket *ticket)
+{
+    if (ticket->row)
+        limiter_calls(&ticket->row->limiter, &ticket->ticket);
 }
 
 CUresult compute_admit_spread(const struct launch *launch, unsigned devices,
                               struct compute_spread *spread)
 {
     struct vgpu_device *device;
-    CUresult watched;
+    CUresult result;
     unsigned here;
 
     *spread = (struct compute_spread){
         .captured = compute_begin_captured(launch->stream, launch->per_thread),
     };
-    spread->context = compute_context_of(launch);
-    if (spread->captured || !spread->context ||
-        compute_stream_device(launch->stream, launch->per_thread, &device) != CUDA_SUCCESS)
+    /* Where the capture is lost in the call, that is paid for on the stream's device. */
+    if (spread->captured) {
+        spread->own.captured = true;
+        spread->own.passed_ns = clock_now_ns();
         return CUDA_SUCCESS;
+    }
+    spread->context = compute_context_of(launch);
+    if (!spread->context)
+        return compute_without_context();
+    result = compute_stream_device(launch->stream, launch->per_thread, &device);
+    if (result != CUDA_SUCCESS)
+        return atomic_load(&vgpu.limited_compute) ? result : CUDA_SUCCESS;
     (void)vgpu_refresh();
-    watched = compute_begin_watch();
-    if (watched != CUDA_SUCCESS)
-        return watched;
+    result = compute_begin_watch();
+    if (result != CUDA_SUCCESS)
+        return result;
     spread->looked_in = compute_looked_in(launch->stream, spread->context);
     here = 1u << (device - vgpu.devices);
     for (unsigned i = 0; i < vgpu.device_count; i++) {
@@ -83,15 +99,17 @@ CUresult compute_admit_spread(const struct launch *launch, unsigned devices,
             spread->asides[spread->count++].device = &vgpu.devices[i];
     }
     wait_for_all(spread, launch, devices & here);
-    return pay(spread, launch, devices & here);
+    result = pay(spread, launch, devices & here);
+    note_call(&spread->own);
+    for (unsigned i = 0; i < spread->count; i++)
+        note_call(&spread->asides[i].ticket);
+    return result;
 }
 
 void compute_launched_spread(const struct launch *launch, struct compute_spread *spread,
                              CUresult result)
 {
-    if (spread->captured)
-        compute_end_captured();
-    if (spread->paid)
+    if (spread->captured || spread->paid)
         compute_launched(launch, &spread->own, result);
     for (unsigned i = 0; i < spread->count; i++) {
         if (spread->asides[i].paid)

@@ -12,15 +12,16 @@
 
 struct grant {
     struct vgpu_device *device; /* NULL: nothing to account */
-    unsigned context;
-    uint64_t units; /* charged */
-    uint64_t piece; /* of linear memory and arrays: what is remembered (pages.h) */
+    unsigned context, epoch;    /* and as of when (contexts.h) */
+    uint64_t units;             /* charged */
+    uint64_t piece;             /* of linear memory and arrays: what is remembered (pages.h) */
 };
 
 /* Where the calling thread's current context is. False: it has none, or on no device that is known.
  */
 static inline bool grant_place(struct grant *grant)
 {
+    grant->epoch = contexts_epoch();
     grant->context = context_current();
     grant->device = grant->context ? vgpu_likely_device() : NULL;
     return grant->device;
@@ -33,11 +34,15 @@ static inline bool grant_place(struct grant *grant)
  */
 CUresult grant_find_place(struct grant *grant);
 
-/* Whether what was made is where it was placed: a signal's handler could make a context of another
- * device current. */
+/*
+ * Asked after what was made is remembered: whether it is where it was placed. Its context may have
+ * ended meanwhile, and another one come in its place, and a signal's handler could make a context
+ * of another device current. An end that begins later finds it.
+ */
 static inline bool grant_is_in_place(const struct grant *grant)
 {
-    return vgpu.device_count == 1 || context_current() == grant->context;
+    return (vgpu.device_count == 1 && contexts_epoch() == grant->epoch) ||
+           context_current() == grant->context;
 }
 
 /* Charges it; hidden memory that is due is in the account first. False: there is no room. */

@@ -35,7 +35,7 @@ static _Atomic bool any;
  * driver's answer: another thread may know an address before it is given out, and what is there
  * may be other memory after it was freed.
  */
-static pthread_rwlock_t placing = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_rwlock_t placing = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 
 #define VARIABLES_FIRST 64
 
@@ -60,7 +60,7 @@ static struct {
 
 void managed_after_fork(void)
 {
-    (void)pthread_rwlock_init(&placing, NULL);
+    placing = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
     atomic_store(&any, false);
     variables.count = 0;
 }
@@ -76,8 +76,12 @@ static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units,
 
     if (!atomic_load_explicit(&any, memory_order_relaxed))
         atomic_store(&any, true);
-    return grant->context != CONTEXTS_MAX && grant_is_in_place(grant) &&
-           allocations_add(ALLOCATION_MANAGED, ptr, &entry);
+    if (grant->context == CONTEXTS_MAX || !allocations_add(ALLOCATION_MANAGED, ptr, &entry))
+        return false;
+    if (grant_is_in_place(grant))
+        return true;
+    (void)allocations_take(ALLOCATION_MANAGED, ptr, &entry); /* no end is between: see placing */
+    return false;
 }
 
 static void give_back(const struct allocation *entry)

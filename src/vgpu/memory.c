@@ -90,13 +90,20 @@ bool alloc_enter(struct grant *grant, uint64_t handle)
         .device = (unsigned)(grant->device - vgpu.devices),
         .context = grant->context,
     };
-    if (grant->context == CONTEXTS_MAX || !grant_is_in_place(grant) ||
-        !allocations_add(ALLOCATION_ADDRESS, handle, &entry)) {
+    if (grant->context == CONTEXTS_MAX || !allocations_add(ALLOCATION_ADDRESS, handle, &entry)) {
         alloc_cancel(grant);
         return false;
     }
-    grant_end(grant);
-    return true;
+    if (grant_is_in_place(grant)) {
+        grant_end(grant);
+        return true;
+    }
+    /* An end that has it already gives back what is charged. */
+    if (allocations_take(ALLOCATION_ADDRESS, handle, &entry))
+        alloc_cancel(grant);
+    else
+        grant_end(grant);
+    return false;
 }
 
 /* Makes the grant what the driver took. False when that exceeds the limit; then it is cancelled. */

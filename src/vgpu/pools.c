@@ -383,14 +383,28 @@ static bool is_of(const struct pool *pool, const struct vgpu_device *device)
     return atomic_load(&pool->handle) && pool->device == device;
 }
 
+/* Whether it has all back, and the device as well: what is freed may wait for its stream. */
+static bool is_empty(const struct pool *pool)
+{
+    (void)REAL(cuMemPoolTrimTo)(atomic_load(&pool->handle), 0);
+    return ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0 &&
+           ask(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 0;
+}
+
 /* What the program destroyed before it freed all. True when something was given back. */
 static bool end_if_empty(struct pool *pool)
 {
     CUmemoryPool handle = atomic_load(&pool->handle);
+    struct real_relaxed relaxed;
     uint64_t charged;
+    bool ended;
 
-    if (!pool->ending || ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) ||
-        REAL(cuMemPoolDestroy)(handle) != CUDA_SUCCESS)
+    if (!pool->ending)
+        return false;
+    relaxed = real_relax();
+    ended = is_empty(pool) && REAL(cuMemPoolDestroy)(handle) == CUDA_SUCCESS;
+    real_end_relaxed(&relaxed);
+    if (!ended)
         return false;
     charged = atomic_load(&pool->charged);
     pool_set_charged(pool, 0);
@@ -591,9 +605,9 @@ static CUresult destroy(struct pool *pool, CUmemoryPool handle, uint64_t *ret_ch
     /* What others hold of it nobody tells. */
     *ret_used = pool->shared ? NONE : ask(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
     *ret_charged = 0;
-    if (pool->ending)
+    if (pool->ending || pool->on_host) /* ours, which a piece's attribute may have told of */
         return CUDA_ERROR_INVALID_VALUE;
-    if (pool->managed && pool->made && *ret_used)
+    if (pool->managed && pool->made && !is_empty(pool))
         return end_later(pool, handle);
     result = REAL(cuMemPoolDestroy)(handle);
     if (result == CUDA_SUCCESS) {

@@ -196,6 +196,8 @@ ROWS = {
     "cuGraphKernelNodeSetParams_v2": (0.3, "node nodekernel"),
     "cuGraphChildGraphNodeGetGraph": (0.2, "node ?graph"),
     "cuGraphEventRecordNodeGetEvent": (0.2, "node ?event"),
+    "cuGraphEventRecordNodeSetEvent": (0.1, "node event"),
+    "cuGraphExecEventRecordNodeSetEvent": (0.1, "exec node event"),
     "cuGraphEventWaitNodeGetEvent": (0.2, "node ?event"),
     "cuGraphGetNodes": (0.3, "graph 0 o8"),
     "cuGraphGetRootNodes": (0.2, "graph 0 o8"),
