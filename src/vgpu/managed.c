@@ -76,12 +76,7 @@ static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units,
 
     if (!atomic_load_explicit(&any, memory_order_relaxed))
         atomic_store(&any, true);
-    if (grant->context == CONTEXTS_MAX || !allocations_add(ALLOCATION_MANAGED, ptr, &entry))
-        return false;
-    if (grant_is_in_place(grant))
-        return true;
-    (void)allocations_take(ALLOCATION_MANAGED, ptr, &entry); /* no end is between: see placing */
-    return false;
+    return grant->context != CONTEXTS_MAX && allocations_add(ALLOCATION_MANAGED, ptr, &entry);
 }
 
 static void give_back(const struct allocation *entry)
@@ -131,6 +126,24 @@ void managed_expect_pools(void)
     atomic_store(&any, true);
 }
 
+/* Its context has ended meanwhile: that end has given it back, or did not know of it. Without the
+ * lock over making and freeing, which ends of contexts take with theirs. */
+static CUresult leave_late(CUdeviceptr ptr, const struct grant *grant)
+{
+    struct allocation entry;
+    bool is_there;
+
+    begin_placing();
+    is_there = allocations_take(ALLOCATION_MANAGED, ptr, &entry);
+    if (is_there)
+        (void)REAL(cuMemFree_v2)(ptr);
+    end_placing();
+    if (is_there)
+        give_back(&entry);
+    grant_end(grant);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /* There was room, and it is charged. */
 static CUresult make_charged(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
                              const struct grant *grant)
@@ -150,6 +163,8 @@ static CUresult make_charged(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
         return result;
     }
     atomic_fetch_add(&grant->device->managed_units, grant->units);
+    if (!grant_is_in_place(grant))
+        return leave_late(made, grant);
     grant_end(grant);
     *ptr = made;
     return CUDA_SUCCESS;

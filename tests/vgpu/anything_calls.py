@@ -406,7 +406,7 @@ ROWS = {
     "cuMemcpyBatchAsync_v2": (0.05, "0 0 0 0 0 0 0 stream"),
     "cuMemcpyWithAttributesAsync": (0.05, "inside inside partsize 0 stream"),
     "cuMemcpyPeerAsync": (0.05, "inside context inside context partsize stream"),
-    "cuMemcpy3DBatchAsync_ptsz": (0.05, "0 0 o8 0 stream"),
+    "cuMemcpy3DBatchAsync_ptsz": (0.3, "0 0 o8 0 stream"),
     "cuMemcpy3DBatchAsync_v2_ptsz": (0.05, "0 0 0 stream"),
     "cuMemcpy3DWithAttributesAsync_ptsz": (0.05, "0 0 stream"),
     "cuMemcpyBatchAsync_ptsz": (0.05, "0 0 0 0 0 0 0 o8 stream"),
