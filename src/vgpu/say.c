@@ -37,14 +37,15 @@ static int level(void)
     return text && text[0] >= '0' && text[0] <= '9' ? text[0] - '0' : LEVEL_USUAL;
 }
 
-/* Standard error as it was when the library was loaded. */
+/* Standard error as it was when the library was loaded, or first had something to say. */
 static struct stat before;
+static _Atomic bool noted;
 
 static void __attribute__((constructor)) note_standard_error(void)
 {
     int saved = errno;
 
-    if (file_stat_fd(STDERR_FILENO, &before) < 0)
+    if (!atomic_exchange(&noted, true) && file_stat_fd(STDERR_FILENO, &before) < 0)
         before.st_ino = 0;
     errno = saved;
 }
@@ -55,6 +56,7 @@ static bool is_for_words(void)
 {
     struct stat now;
 
+    note_standard_error();
     if (file_stat_fd(STDERR_FILENO, &now) < 0)
         return false;
     if (before.st_ino && now.st_dev == before.st_dev && now.st_ino == before.st_ino)

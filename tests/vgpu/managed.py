@@ -363,6 +363,8 @@ def check_pools():
         check_equal(pages(machine, one), [100 * MIB], "and touched, and stays on the host")
         for advice in (PREFERRED, UNSET_PREFERRED, READ_MOSTLY):
             check_equal((one.advise(3, 800 * MIB, advice, 0), one.touch(3), pages(machine, one)), (0, None, [100 * MIB]), f"whatever is advised ({advice})")
+        one.must("cuPointerGetAttribute", f"n{slot('pool', 9)}", 17, f"h{slot('ptr', 3)}")
+        check_equal(one.destroy(9), INVALID_VALUE, "the pool that it is of is not the program's to end")
         check_equal((one.give(3), one.free(4), one.free(2)), (0, 0, 0), "it is freed as any memory")
         check_equal((one.take(2, 200 * MIB), one.charged()), (0, CONTEXT + 300 * MIB), "and where there is room again it is had there")
         check_equal((one.give(1), one.give(2), one.wait(), one.charged(), pages(machine, one)), (0, 0, None, CONTEXT, [0]), "whoever waits gives it back")
