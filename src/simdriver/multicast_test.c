@@ -89,21 +89,20 @@ static void waiting(void)
     CUmemGenericAllocationHandle object, memory;
     int to[2], fds[2], fd, status;
     pid_t other;
-    char path[64];
 
     HOLDS(pipe(to) == 0);
     other = fork();
     if (other == 0) {
         (void)alarm(20);
         HOLDS(read(to[0], fds, sizeof(fds)) == sizeof(fds));
-        (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", fds[0], fds[1]);
         OK(cuInit(0));
-        fd = open(path, O_RDWR | O_CLOEXEC);
+        fd = testing_descriptor_of(fds[0], fds[1]);
         OK(cuMemImportFromShareableHandle(&object, (void *)(intptr_t)fd, 1));
         (void)usleep(20000);
         OK(cuMulticastAddDevice(object, 1));
         _exit(0);
     }
+    testing_offer_descriptors();
     OK(cuInit(0));
     OK(cuMulticastCreate(&object, &team));
     OK(cuMulticastAddDevice(object, 0));

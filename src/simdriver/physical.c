@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A descriptor that stands for memory is one of an anonymous file, whose text names the piece. It
- * has a shared lock on that file, which belongs to the open file and so lasts until the last copy
- * of the descriptor is closed, whoever has it. The exporter opened the file a second time: when it
- * can lock that one alone, the others are closed. After its death nobody can see that any more.
+ * A descriptor that stands for memory is one end of a pair of sockets, in which a text waits that
+ * names the piece: whoever looks at it leaves it there. The exporter has the other end, which hangs
+ * up as the last copy of the descriptor is closed, whoever has it. After the exporter's death
+ * nobody can see that any more.
  */
 
 #include "simdriver/physical.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/file.h>
-#include <sys/mman.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,7 +60,8 @@ static void physical_free(struct sim_state *s, uint32_t physical)
     sim_pool_give_back(&s->physical_pool, s->physicals, sizeof(s->physicals[0]), physical);
 }
 
-/* One that has it: who it is counted for, if he does, else the first. A dma-buf is the kernel's. */
+/* Who has it: who it is counted for, if he does, else the first; nobody while a descriptor is open
+ * of what that one has let go of. */
 static uint32_t heir(const struct sim_state *s, uint32_t physical)
 {
     uint32_t owner = s->physicals[physical].owner, found = 0;
@@ -74,11 +74,8 @@ static uint32_t heir(const struct sim_state *s, uint32_t physical)
         found = found ? found : s->holds[i].owner;
     }
     for (uint32_t i = 1; i <= s->export_pool.high; i++) {
-        if (!s->exports[i].owner || s->exports[i].physical != physical || s->exports[i].dma_buf)
-            continue;
-        if (s->exports[i].owner == owner)
-            return owner;
-        found = found ? found : s->exports[i].owner;
+        if (s->exports[i].owner && s->exports[i].physical == physical)
+            return 0;
     }
     return found;
 }
@@ -97,12 +94,13 @@ static void hand_over(struct sim_state *s, uint32_t physical)
 
     if (!next)
         unlist(s, p);
-    if (!next || next == p->owner)
+    if (!next || (next == p->owner && !p->unlisted))
         return;
-    if (is_counted(p)) {
+    if (is_counted(p))
         uncount(s, p);
+    p->unlisted = 0;
+    if (is_counted(p))
         count_for(s, p, next);
-    }
     __atomic_store_n(&p->owner, next, __ATOMIC_RELEASE);
 }
 
@@ -188,19 +186,19 @@ static struct label label_of(const struct sim *sim, uint32_t physical, bool dma_
     };
 }
 
-/* The file, with its lock, and the same opened again. */
+/* A socket in which the label waits to be read, and its other end: like NVIDIA's descriptors it can
+ * be polled, and is known for closed once it is in nobody's hands. */
 static int open_files(const struct label *label, int *ret_given, int *ret_own, uint64_t *ret_ino)
 {
-    AUTOCLOSE int given = memfd_create("hami-sim-memory", MFD_CLOEXEC), own = -1;
-    char name[64];
+    AUTOCLOSE int given = -1, own = -1;
     struct stat st;
+    int pair[2];
 
-    if (given < 0 || pwrite(given, label, sizeof(*label), 0) != sizeof(*label) ||
-        flock(given, LOCK_SH) < 0 || fstat(given, &st) < 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -EMFILE;
-    (void)snprintf(name, sizeof(name), "/proc/self/fd/%d", given);
-    own = open(name, O_RDWR | O_CLOEXEC);
-    if (own < 0)
+    given = pair[0];
+    own = pair[1];
+    if (send(own, label, sizeof(*label), MSG_NOSIGNAL) != sizeof(*label) || fstat(own, &st) < 0)
         return -EMFILE;
     *ret_ino = st.st_ino;
     *ret_given = take_fd(&given);
@@ -238,7 +236,7 @@ uint32_t sim_export_find(const struct sim *sim, int fd)
     const struct sim_physical *p;
     struct label label;
 
-    if (fd < 0 || pread(fd, &label, sizeof(label), 0) != sizeof(label) ||
+    if (fd < 0 || recv(fd, &label, sizeof(label), MSG_PEEK | MSG_DONTWAIT) != sizeof(label) ||
         label.magic != EXPORT_MAGIC || label.dev != sim->dev || label.ino != sim->ino)
         return 0;
     if (!label.physical || label.physical > s->physical_pool.high)
@@ -258,11 +256,12 @@ static void export_free(struct sim_state *s, uint32_t i)
 /* The program may have closed our descriptor as well; then it is taken for closed. */
 static bool is_open_elsewhere(const struct sim_export *e)
 {
+    struct pollfd end = {.fd = e->fd};
     struct stat st;
 
     if (fstat(e->fd, &st) < 0 || st.st_ino != e->ino)
         return false;
-    if (flock(e->fd, LOCK_EX | LOCK_NB) < 0)
+    if (poll(&end, 1, 0) == 0)
         return true;
     (void)close(e->fd);
     return false;

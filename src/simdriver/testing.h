@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "driver/cuda.h"
@@ -39,6 +41,23 @@ struct testing {
  * Returns the child's exit status, 0 when all held.
  */
 int testing_run(const char *options, void (*body)(void));
+
+/* A descriptor of another process, which lets others have them by testing_offer_descriptors(); as
+ * who was sent it has it. Negative when there is none. */
+static inline int testing_descriptor_of(pid_t pid, int fd)
+{
+    int process = (int)syscall(SYS_pidfd_open, pid, 0);
+    int copy = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, fd, 0);
+
+    if (process >= 0)
+        (void)close(process);
+    return copy;
+}
+
+static inline void testing_offer_descriptors(void)
+{
+    (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+}
 
 /* A cmocka test of that name which does so. */
 #define HOLDS_IN(name, options, body)                                                              \

@@ -307,12 +307,11 @@ static void a_descriptor_holds(void)
     HOLDS(used() == 0);
 }
 
-static int pipes[2][2];
+static int pipes[3][2];
 
 /* The importer begins first, and is given the descriptor as a copy of the exporter's. */
 static void importer(void)
 {
-    char path[64];
     struct {
         pid_t pid;
         int fd;
@@ -320,9 +319,8 @@ static void importer(void)
     int fd;
 
     HOLDS(read(pipes[0][0], &from, sizeof(from)) == sizeof(from));
-    (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", from.pid, from.fd);
     OK(cuInit(0));
-    fd = open(path, O_RDWR | O_CLOEXEC);
+    fd = testing_descriptor_of(from.pid, from.fd);
     HOLDS(fd >= 0);
     (void)import(fd);
     HOLDS(close(fd) == 0);
@@ -342,32 +340,75 @@ static uint64_t used_by(pid_t pid)
     return 0;
 }
 
-/* It is counted for who made it, and after that one's end for who has it. */
-static void an_import_outlives_its_maker(void)
+/* Lets go of it, but for its descriptor, when it is told so; then of that. */
+static void maker_of(CUmemGenericAllocationHandle handle)
 {
     struct {
         pid_t pid;
         int fd;
-    } from;
-    CUmemGenericAllocationHandle handle;
-    pid_t maker, other;
+    } from = {.pid = getpid()};
     char c;
 
-    HOLDS(pipe(pipes[0]) == 0 && pipe(pipes[1]) == 0);
-    other = fork();
-    if (other == 0)
+    OK(cuMemExportToShareableHandle(&from.fd, handle, 1, 0));
+    HOLDS(write(pipes[0][1], &from, sizeof(from)) == sizeof(from));
+    HOLDS(read(pipes[2][0], &c, 1) == 1);
+    OK(cuMemRelease(handle));
+    HOLDS(write(pipes[1][1], "k", 1) == 1);
+    HOLDS(read(pipes[2][0], &c, 1) == 1);
+    HOLDS(close(from.fd) == 0);
+    OK(cuMemCreate(&handle, PIECE, &on_device, 0)); /* the simulator looks then */
+    HOLDS(write(pipes[1][1], "k", 1) == 1);
+    (void)pause();
+}
+
+static pid_t begin_sharing(pid_t *ret_importer)
+{
+    pid_t maker;
+    char c;
+
+    HOLDS(pipe(pipes[0]) == 0 && pipe(pipes[1]) == 0 && pipe(pipes[2]) == 0);
+    *ret_importer = fork();
+    if (*ret_importer == 0)
         importer();
     maker = fork();
     if (maker == 0) {
+        testing_offer_descriptors();
         OK(cuInit(0));
-        handle = make(4 * PIECE);
-        from.pid = getpid();
-        OK(cuMemExportToShareableHandle(&from.fd, handle, 1, 0));
-        HOLDS(write(pipes[0][1], &from, sizeof(from)) == sizeof(from));
-        (void)pause();
+        maker_of(make(4 * PIECE));
     }
     HOLDS(read(pipes[1][0], &c, 1) == 1);
-    HOLDS(used() == 4 * PIECE && used_by(maker) == 4 * PIECE && used_by(other) == 0);
+    HOLDS(used() == 4 * PIECE && used_by(maker) == 4 * PIECE && used_by(*ret_importer) == 0);
+    return maker;
+}
+
+static void tell_maker(void)
+{
+    char c;
+
+    HOLDS(write(pipes[2][1], "k", 1) == 1);
+    HOLDS(read(pipes[1][0], &c, 1) == 1);
+}
+
+/* What its maker has let go of is counted for nobody while a descriptor of it is open, then for who
+ * has it. */
+static void an_open_descriptor_hides_it(void)
+{
+    pid_t other, maker = begin_sharing(&other);
+
+    tell_maker();
+    HOLDS(used() == 4 * PIECE && used_by(maker) == 0 && used_by(other) == 0);
+    tell_maker();
+    HOLDS(used() == 5 * PIECE && used_by(maker) == PIECE && used_by(other) == 4 * PIECE);
+    HOLDS(kill(maker, SIGKILL) == 0 && kill(other, SIGKILL) == 0);
+    HOLDS(waitpid(maker, NULL, 0) == maker && waitpid(other, NULL, 0) == other);
+    HOLDS(used() == 0);
+}
+
+/* It is counted for who made it, and after that one's end for who has it. */
+static void an_import_outlives_its_maker(void)
+{
+    pid_t other, maker = begin_sharing(&other);
+
     HOLDS(kill(maker, SIGKILL) == 0 && waitpid(maker, NULL, 0) == maker);
     HOLDS(used() == 4 * PIECE && used_by(other) == 4 * PIECE);
     HOLDS(kill(other, SIGKILL) == 0 && waitpid(other, NULL, 0) == other);
@@ -404,6 +445,7 @@ HOLDS_IN(memory_lives_while_a_handle_or_a_mapping_does, "", what_is_mapped)
 HOLDS_IN(access_is_set_for_whole_mappings, "", who_has_access)
 HOLDS_IN(a_descriptor_holds_memory, "", a_descriptor_holds)
 HOLDS_IN(an_import_outlives_the_maker, "", an_import_outlives_its_maker)
+HOLDS_IN(a_descriptor_hides_what_its_maker_has_left, "", an_open_descriptor_hides_it)
 HOLDS_IN(a_capture_forbids_it, "", captured)
 
 static void a_dead_handle_is_an_error_or_the_end(void **state)
@@ -426,6 +468,7 @@ int main(void)
         cmocka_unit_test(access_is_set_for_whole_mappings),
         cmocka_unit_test(a_descriptor_holds_memory),
         cmocka_unit_test(an_import_outlives_the_maker),
+        cmocka_unit_test(a_descriptor_hides_what_its_maker_has_left),
         cmocka_unit_test(a_capture_forbids_it),
         cmocka_unit_test(a_dead_handle_is_an_error_or_the_end),
     };

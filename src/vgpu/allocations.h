@@ -31,7 +31,7 @@ struct allocation {
     unsigned device;  /* place in vgpu.devices */
     unsigned context; /* number from contexts.h */
     bool shared;      /* other processes may have it as well, */
-    bool kept;        /* or the kernel, for a dma-buf (dma_buf.h): then it is shared as well */
+    bool kept;        /* or the kernel, for a dma-buf (given.h): then it is shared as well */
 };
 
 /* False when there is no memory for it. An older entry of that handle is hidden, or replaced. */

@@ -51,6 +51,7 @@ static void after_fork_in_child(void)
     virtual_after_fork();
     ipc_after_fork();
     dma_bufs_after_fork();
+    given_after_fork();
     managed_after_fork();
     pools_after_fork();
     graphs_after_fork();

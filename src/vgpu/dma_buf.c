@@ -1,102 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "vgpu/dma_buf.h"
 
-#include <fcntl.h>
-#include <stdio.h>
+/*
+ * dma-bufs: descriptors of the kernel's by which network cards and other devices reach the memory
+ * of this one. Such a descriptor, and whatever has it mapped, keeps the memory (given.h).
+ */
 
 #include "base/cleanup.h"
-#include "base/file.h"
-#include "base/kept.h"
 #include "base/lock.h"
 #include "vgpu/ipc.h"
 #include "vgpu/real.h"
 #include "vgpu/virtual.h"
 
-enum {
-    COPIES = 256, /* descriptors are a program's to count on */
-};
-
-/* Over the copies; and over the driver giving one out. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, giving = PTHREAD_MUTEX_INITIALIZER;
-static struct kept copies[COPIES];
-static unsigned count;
-static _Atomic bool any, unseen; /* kept; not kept, and so open for ever */
+/* Over the driver giving one out. */
+static pthread_mutex_t giving = PTHREAD_MUTEX_INITIALIZER;
 
 void dma_bufs_after_fork(void)
 {
-    (void)pthread_mutex_init(&lock, NULL);
     (void)pthread_mutex_init(&giving, NULL);
-    for (unsigned i = 0; i < count; i++)
-        kept_close(&copies[i]);
-    count = 0;
-    atomic_store(&any, false);
-    atomic_store(&unseen, false);
-}
-
-static long users_of(const struct kept *copy)
-{
-    char path[64], text[1024];
-
-    (void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", copy->fd);
-    return file_read(path, text, sizeof(text)) < 0 ? -1 : dma_buf_users(text);
-}
-
-/* With the lock. False: it is forgotten. */
-static bool look_at(struct kept *copy)
-{
-    if (!kept_is_open(copy)) {
-        atomic_store(&unseen, true);
-        return false;
-    }
-    if (users_of(copy) != 1)
-        return true;
-    kept_close(copy);
-    return false;
-}
-
-static void look_locked(void)
-{
-    unsigned kept = 0;
-
-    for (unsigned i = 0; i < count; i++) {
-        if (look_at(&copies[i]))
-            copies[kept++] = copies[i];
-    }
-    count = kept;
-    atomic_store(&any, count > 0);
-}
-
-void dma_bufs_look(void)
-{
-    if (!atomic_load(&any))
-        return;
-    lock_mutex(&lock);
-    look_locked();
-    unlock_mutex(&lock);
-}
-
-bool dma_bufs_are_open(void)
-{
-    return atomic_load(&any) || atomic_load(&unseen);
-}
-
-/* With the lock. */
-static bool keep_locked(int fd)
-{
-    look_locked();
-    if (count == COPIES || kept_take(&copies[count], fcntl(fd, F_DUPFD_CLOEXEC, 3)) < 0)
-        return false;
-    count++;
-    atomic_store(&any, true);
-    return true;
-}
-
-static void keep(int fd)
-{
-    lock_mutex(&lock);
-    if (!keep_locked(fd))
-        atomic_store(&unseen, true);
-    unlock_mutex(&lock);
 }
 
 struct range {
@@ -144,7 +64,6 @@ PUBLIC CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, siz
     if (!known && vgpu_refuses(VGPU_WORD_UNACCOUNTED, "cuMemGetHandleForAddressRange",
                                "nobody could tell when that memory has gone"))
         return CUDA_ERROR_NOT_SUPPORTED;
-    keep(fd);
     *(int *)handle = take_fd(&fd);
     return CUDA_SUCCESS;
 }

@@ -7,7 +7,7 @@
 #include "base/lock.h"
 #include "region/ledger.h"
 #include "vgpu/contexts.h"
-#include "vgpu/dma_buf.h"
+#include "vgpu/given.h"
 #include "vgpu/pools.h"
 #include "vgpu/usage.h"
 
@@ -51,14 +51,17 @@ struct hidden_account *hidden_account(const struct vgpu_device *device)
     return &accounts[device - vgpu.devices];
 }
 
+static uint64_t kept_units(const struct hidden_account *account)
+{
+    return given_units((unsigned)(account - accounts));
+}
+
 /* Of what this process has let go of, what others may have still. */
 static uint64_t still_held(const struct hidden_account *account)
 {
-    if (!account->left && !account->kept)
-        return 0;
-    if (virtual_others_import())
-        return account->left + account->kept;
-    return dma_bufs_are_open() ? account->kept : 0;
+    const bool taken_over = account->left && virtual_others_import();
+
+    return kept_units(account) + (taken_over ? account->left : 0);
 }
 
 static uint64_t total_of(const struct hidden_account *account)
@@ -194,10 +197,8 @@ void hidden_give_back(struct vgpu_device *device, uint64_t units)
     uint64_t code = MIN(units, account->units[VGPU_MODULE]);
 
     /* While others may have it, what is given back is beyond it: see hidden_surplus(). */
-    if (!still_held(account)) {
-        account->kept -= MIN(units, account->kept);
+    if (account->left && !virtual_others_import())
         account->left -= MIN(units, account->left);
-    }
     account->held -= MIN(units, account->held);
     hidden_discharge(device, VGPU_MODULE, code);
     hidden_discharge(device, VGPU_CONTEXT, units - code);
@@ -272,8 +273,8 @@ struct hidden_settled hidden_settle_growth(struct vgpu_device *device, enum vgpu
     atomic_store(&moment->due_ns, now_ns + SETTLE_NS);
     atomic_store(&moment->again_ns, now_ns + SOON_NS);
     look_at_excess(device, now_ns);
-    if (account->kept)
-        dma_bufs_look();
+    if (kept_units(account))
+        account->left += given_look((unsigned)(device - vgpu.devices));
     settled.by = hidden_measure(device);
     account->tolerated = 0;
     settled.grown = hidden_growth(account, &settled.by);
@@ -322,7 +323,8 @@ static void hide(struct vgpu_device *device, uint64_t units, uint64_t *of)
     hidden_lock();
     vgpu_recharge(device, VGPU_DATA, VGPU_MODULE, units);
     hidden_account(device)->units[VGPU_MODULE] += units;
-    *of += units;
+    if (of)
+        *of += units;
     (void)hidden_settle_locked(device);
     hidden_unlock();
 }
@@ -334,7 +336,7 @@ void hidden_left(struct vgpu_device *device, uint64_t units)
 
 void hidden_kept(struct vgpu_device *device, uint64_t units)
 {
-    hide(device, units, &hidden_account(device)->kept);
+    hide(device, units, NULL);
 }
 
 void hidden_held(struct vgpu_device *device, uint64_t units)
@@ -346,7 +348,7 @@ bool hidden_is_left(const struct vgpu_device *device)
 {
     const struct hidden_account *account = hidden_account(device);
 
-    return account->left || account->kept || account->held;
+    return account->left || kept_units(account) || account->held;
 }
 
 void hidden_look(struct vgpu_device *device)

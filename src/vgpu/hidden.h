@@ -56,7 +56,7 @@ void hidden_look(struct vgpu_device *device);
  * memory from now on, as far as NVML does not say that it has gone. Or something that nobody counts
  * may hold it in this process, of which NVML says all. */
 void hidden_left(struct vgpu_device *device, uint64_t units);
-void hidden_kept(struct vgpu_device *device, uint64_t units); /* for a dma-buf, or by others */
+void hidden_kept(struct vgpu_device *device, uint64_t units); /* by descriptors (given.h) */
 void hidden_held(struct vgpu_device *device, uint64_t units);
 bool hidden_is_left(const struct vgpu_device *device);
 
@@ -80,7 +80,6 @@ struct hidden_account {
     unsigned begun;     /* calls, ever */
     uint64_t tolerated; /* not charged: of calls that are let pass */
     uint64_t left;      /* of what is charged: of allocations that others may hold */
-    uint64_t kept;      /* the same: that dma-bufs may keep as well */
     uint64_t held;      /* the same: that something in this process may hold */
     bool found;         /* by NVML, when it was last asked */
     uint64_t exceeding; /* charged beyond the limit, and not yet said; looked at again then: */

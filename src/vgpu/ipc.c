@@ -17,6 +17,7 @@
 #include "vgpu/allocations.h"
 #include "vgpu/compute.h"
 #include "vgpu/contexts.h"
+#include "vgpu/given.h"
 #include "vgpu/grant.h"
 #include "vgpu/hidden.h"
 #include "vgpu/pages.h"
@@ -79,7 +80,7 @@ static CUdeviceptr base_of(CUdeviceptr ptr)
 }
 
 /* Noted before, so that a free does not discharge it, and after: then it is what was given. */
-CUresult ipc_give_dma_buf(CUdeviceptr ptr, ipc_give_fn driver, void *ret, const void *data,
+CUresult ipc_give_dma_buf(CUdeviceptr ptr, ipc_give_fn driver, int *ret_fd, const void *data,
                           bool *ret_ours)
 {
     const CUdeviceptr base = base_of(ptr);
@@ -87,9 +88,13 @@ CUresult ipc_give_dma_buf(CUdeviceptr ptr, ipc_give_fn driver, void *ret, const 
     CUresult result;
 
     (void)allocations_look(ALLOCATION_ADDRESS, base, &entry);
+    given_begin(given_any(entry.device), entry.device);
     (void)allocations_keep(ALLOCATION_ADDRESS, base, true);
-    result = give(driver, ret, data, base);
+    result = give(driver, ret_fd, data, base);
     *ret_ours = allocations_keep(ALLOCATION_ADDRESS, base, entry.kept || result == CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS)
+        given_watch(*ret_fd, given_any(entry.device), entry.device);
+    given_end(given_any(entry.device), entry.device);
     return result;
 }
 
@@ -121,11 +126,19 @@ PUBLIC CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
     return CUDA_SUCCESS;
 }
 
+/* dma-bufs keep it. */
+static bool is_kept(const struct vgpu_device *device, uint64_t units)
+{
+    const unsigned index = (unsigned)(device - vgpu.devices);
+
+    return units && given_keep(given_any(index), index, units);
+}
+
 void ipc_freed(struct vgpu_device *device, CUdeviceptr ptr, const struct allocation *entry,
                uint64_t units)
 {
     share_remove(vgpu.region.ext, own_slot(), ptr);
-    if (entry->kept)
+    if (entry->kept && is_kept(device, units))
         hidden_kept(device, units);
     else
         hidden_left(device, units);
@@ -145,8 +158,10 @@ void ipc_context_ended(struct vgpu_device *device, const struct allocations_bag 
     }
     if (data->shared_units)
         hidden_left(device, data->shared_units);
-    if (data->kept_units)
+    if (is_kept(device, data->kept_units))
         hidden_kept(device, data->kept_units);
+    else if (data->kept_units)
+        hidden_left(device, data->kept_units);
 }
 
 /* At the others */

@@ -9,7 +9,7 @@
 /* Lets the driver give out a dma-buf of what an address lies in. *ret_ours: that is a piece of
  * ours, which stays charged after its free. By one thread at a time. */
 typedef CUresult (*ipc_give_fn)(void *ret, const void *data);
-CUresult ipc_give_dma_buf(CUdeviceptr ptr, ipc_give_fn driver, void *ret, const void *data,
+CUresult ipc_give_dma_buf(CUdeviceptr ptr, ipc_give_fn driver, int *ret_fd, const void *data,
                           bool *ret_ours);
 
 /* What is there is freed: others of the container can't open it any more. It may live on with those

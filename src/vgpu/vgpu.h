@@ -178,5 +178,6 @@ void contexts_after_fork(void);
 void virtual_after_fork(void);
 void ipc_after_fork(void);
 void dma_bufs_after_fork(void);
+void given_after_fork(void);
 void managed_after_fork(void);
 void limiters_after_fork(void);

@@ -7,8 +7,8 @@
  * the host's is free.
  *
  * What was given out as a file descriptor may be held by others after our last reference has gone.
- * It is hidden memory then, charged until NVML says that it went, too, and no other process of the
- * container holds what another one made. What was got as
+ * It is hidden memory then, charged until the last descriptor is closed (given.h), NVML says that
+ * it went, too, and no other process of the container holds what another one made. What was got as
  * one takes no new memory, and is charged to whoever made it; when that one has gone and NVML
  * counts it for us, it is hidden memory of ours.
  *
@@ -32,6 +32,7 @@
 #include "base/lock.h"
 #include "region/ledger.h"
 #include "vgpu/compute.h"
+#include "vgpu/given.h"
 #include "vgpu/grant.h"
 #include "vgpu/hidden.h"
 #include "vgpu/managed.h"
@@ -83,7 +84,8 @@ bool virtual_others_import(void)
 struct virtual_end {
     struct vgpu_device *device; /* NULL: nothing is charged */
     uint64_t units;
-    bool shared, kept, held, spilled;
+    uint32_t given;
+    bool shared, held, spilled;
 };
 
 /* With the lock held: after one reference less. */
@@ -97,12 +99,13 @@ static struct virtual_end end_if_last(struct reference_row *row)
         end = (struct virtual_end){
             .device = &vgpu.devices[row->device],
             .units = row->units,
+            .given = row->given,
             .shared = row->shared,
-            .kept = row->kept,
             .held = row->held,
         };
     if (row->spilled) { /* whoever else holds it, that is no device's */
-        end.shared = end.kept = end.held = false;
+        end.given = 0;
+        end.shared = end.held = false;
         end.spilled = true;
     }
     if (row->imported) {
@@ -121,12 +124,18 @@ static void forget_spilled(const struct virtual_end *end)
     managed_count_spilled(-(int64_t)end->units);
 }
 
+/* Descriptors keep it. */
+static bool is_kept(const struct virtual_end *end)
+{
+    return end->given && given_keep(end->given, (unsigned)(end->device - vgpu.devices), end->units);
+}
+
 static void discharge(const struct virtual_end *end)
 {
     if (!end->device)
         return;
     forget_spilled(end);
-    if (end->kept)
+    if (is_kept(end))
         hidden_kept(end->device, end->units);
     else if (end->shared)
         hidden_left(end->device, end->units);
@@ -305,11 +314,11 @@ PUBLIC CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
         end = end_if_last(row);
     }
     unlock_mutex(&virtual.lock);
-    if (!end.shared && !end.kept && !end.held)
+    if (!end.shared && !end.held)
         discharge(&end);
     if (device)
         grant_end_moving(device);
-    if (end.shared || end.kept || end.held)
+    if (end.shared || end.held)
         discharge(&end);
     return result;
 }
@@ -411,7 +420,7 @@ static void forget_mapping(struct reference_row *mapping, struct virtual_ends *e
         end = end_if_last(row);
     }
     forget_spilled(&end);
-    if (end.device && end.kept)
+    if (end.device && is_kept(&end))
         ends[end.device - vgpu.devices].kept_units += end.units;
     else if (end.device && end.shared)
         ends[end.device - vgpu.devices].shared_units += end.units;
@@ -526,18 +535,30 @@ void virtual_mark_descriptor(int fd)
     (void)fcntl(fd, F_SETOWN, own_pid());
 }
 
+/* With the lock held. */
+static void watch_descriptor(int fd, struct reference_row *row)
+{
+    if (!row->given)
+        row->given = given_new();
+    given_watch(fd, row->given, row->device);
+}
+
 /* With the lock held. What is given out of memory that nobody was given yet is closed again. */
 static CUresult export_fd(int *ret_fd, CUmemGenericAllocationHandle handle,
                           CUmemAllocationHandleType type, unsigned long long flags)
 {
     AUTOCLOSE int fd = -1;
     CUresult result = REAL(cuMemExportToShareableHandle)(&fd, handle, type, flags);
+    struct reference_row *row;
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (!references_find(&virtual.made, handle) && refuses_unknown("cuMemExportToShareableHandle"))
+    row = references_find(&virtual.made, handle);
+    if (!row && refuses_unknown("cuMemExportToShareableHandle"))
         return CUDA_ERROR_NOT_SUPPORTED;
     virtual_mark_descriptor(fd);
+    if (row)
+        watch_descriptor(fd, row);
     *ret_fd = take_fd(&fd);
     return CUDA_SUCCESS;
 }
@@ -674,9 +695,9 @@ bool virtual_mark_held_at(CUdeviceptr ptr, const char *name)
     return !handle || virtual_mark_held(handle, name);
 }
 
-/* With the lock held: whether anything is mapped to the range; all of it is kept if that is wanted.
- */
-static bool is_mapped(CUdeviceptr ptr, size_t bytes, bool keep)
+/* With the lock held: whether anything is mapped to the range; the descriptor, unless -1, is of all
+ * of it. */
+static bool is_mapped(CUdeviceptr ptr, size_t bytes, int fd)
 {
     struct reference_row *made;
     bool mapped = false;
@@ -687,24 +708,26 @@ static bool is_mapped(CUdeviceptr ptr, size_t bytes, bool keep)
         if (!row->key || (ptr >= row->key ? ptr - row->key >= row->bytes : row->key - ptr >= bytes))
             continue;
         mapped = true;
-        made = keep ? references_find(&virtual.made, row->handle) : NULL;
-        if (made)
-            made->kept = true;
+        made = fd < 0 ? NULL : references_find(&virtual.made, row->handle);
+        if (made) {
+            made->shared = true;
+            watch_descriptor(fd, made);
+        }
     }
     return mapped;
 }
 
-bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver, void *ret,
+bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver, int *ret_fd,
                           const void *data, CUresult *ret_result)
 {
     bool mapped;
 
     lock_mutex(&virtual.lock);
-    mapped = is_mapped(ptr, bytes, false);
+    mapped = is_mapped(ptr, bytes, -1);
     if (mapped)
-        *ret_result = driver(ret, data);
+        *ret_result = driver(ret_fd, data);
     if (mapped && *ret_result == CUDA_SUCCESS)
-        (void)is_mapped(ptr, bytes, true);
+        (void)is_mapped(ptr, bytes, *ret_fd);
     unlock_mutex(&virtual.lock);
     return mapped;
 }

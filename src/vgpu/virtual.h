@@ -16,7 +16,7 @@ bool virtual_mark_held_at(CUdeviceptr ptr, const char *name); /* of what is mapp
 /* Lets the driver give out a dma-buf of what is mapped to a range, which stays charged after its
  * end. False: nothing is mapped there, and the driver was not asked. */
 typedef CUresult (*virtual_give_fn)(void *ret, const void *data);
-bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver, void *ret,
+bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver, int *ret_fd,
                           const void *data, CUresult *ret_result);
 
 /* A descriptor that is given out says who made it: whether a living process of the container did.

@@ -230,6 +230,8 @@ def check_dma_bufs():
         time.sleep(1.5)
         check_equal((one.alloc(2, SIZE), one.alloc(2, 50 * MIB)), (OUT_OF_MEMORY, 0), "also later, and there is what else the limit leaves")
         check_equal(one.call("cuMemGetHandleForAddressRange", f"w{slot('fd', 2)}", at, 4096, 1, 0), INVALID_VALUE, "of what is not there nothing is given out")
+        one.tell(f"close {slot('fd')}")
+        check_equal((one.free(2), one.alloc(2, 4 * SIZE)), (0, 0), "when it is closed all can be had")
         one.kill()
         check_equal(machine.used(), 0, "nothing is left")
     one = Sharer(limited_environment(new_machine(), memory=LIMIT)).begin()

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vgpu/given.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/kept.h"
+#include "base/lock.h"
+#include "base/util.h"
+#include "region/region.h"
+#include "vgpu/vgpu.h"
+
+enum {
+    RECORDS = 512, /* ids with open descriptors, or with memory that they keep */
+    SENTINEL = REGION_DEVICES + 1,
+    SAME_FILE_MOST = 64, /* ids that have one file */
+};
+
+struct record {
+    uint32_t id, device;
+    uint32_t begun;
+    bool open;
+    uint64_t units;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct record records[RECORDS];
+static unsigned count;
+static struct kept set = {.fd = -1}, sentinel = {.fd = -1};
+static uint32_t tag; /* of our entries: by it a set is known for ours */
+static _Atomic uint32_t last_id = SENTINEL;
+static bool lost; /* what is open can't be told any more, and counts as open */
+static _Atomic uint64_t kept_units[REGION_DEVICES];
+
+void given_after_fork(void)
+{
+    (void)pthread_mutex_init(&lock, NULL);
+    kept_close(&set);
+    kept_close(&sentinel);
+    count = 0;
+    lost = false;
+    memset((void *)kept_units, 0, sizeof(kept_units));
+}
+
+uint32_t given_new(void)
+{
+    return atomic_fetch_add(&last_id, 1) + 1;
+}
+
+/* The set */
+
+static int add(int fd, uint32_t id)
+{
+    struct epoll_event event = {.data.u64 = (uint64_t)tag << 32 | id};
+
+    return epoll_ctl(set.fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+/* Under a number of ours, since a set has a file once for each number. The entry stays when that is
+ * closed, as long as the file is open. */
+static int add_copy(int fd, uint32_t id, unsigned most)
+{
+    AUTOCLOSE int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    int r;
+
+    if (copy < 0)
+        return -errno;
+    r = add(copy, id);
+    return r == -EEXIST && most ? add_copy(fd, id, most - 1) : r;
+}
+
+static uint32_t new_tag(void)
+{
+    const void *random = (const void *)getauxval(AT_RANDOM); /* sixteen bytes of it, getauxval(3) */
+    uint32_t word = 0;
+
+    if (random)
+        memcpy(&word, random, sizeof(word));
+    return word;
+}
+
+static bool make_set(void)
+{
+    if (set.fd >= 0)
+        return true;
+    tag = new_tag();
+    if (kept_take(&set, epoll_create1(EPOLL_CLOEXEC)) < 0)
+        return false;
+    if (kept_take(&sentinel, eventfd(0, EFD_CLOEXEC)) == 0 && add(sentinel.fd, SENTINEL) == 0)
+        return true;
+    kept_close(&sentinel);
+    kept_close(&set);
+    return false;
+}
+
+uint32_t given_line(const char *line, uint32_t of_tag)
+{
+    static const char key[] = " data:";
+    const char *data = strncmp(line, "tfd:", 4) == 0 ? strstr(line, key) : NULL;
+    uint64_t word = data ? strtoull(data + sizeof(key) - 1, NULL, 16) : 0;
+
+    return word >> 32 == of_tag ? (uint32_t)word : 0;
+}
+
+static struct record *find(uint32_t id)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (records[i].id == id)
+            return &records[i];
+    }
+    return NULL;
+}
+
+static void note_open(uint32_t id, bool *sentinel_seen)
+{
+    struct record *record = id ? find(id) : NULL;
+
+    *sentinel_seen |= id == SENTINEL;
+    if (record)
+        record->open = true;
+}
+
+/* Whole lines of what was read; returns where the rest begins. */
+static char *note_lines(char *text, bool *sentinel_seen)
+{
+    for (char *end; (end = strchr(text, '\n')); text = end + 1) {
+        *end = 0;
+        note_open(given_line(text, tag), sentinel_seen);
+    }
+    return text;
+}
+
+static bool read_lines(int fd)
+{
+    bool sentinel_seen = false;
+    char text[1024];
+    size_t rest = 0;
+    ssize_t n;
+
+    while ((n = read(fd, text + rest, sizeof(text) - 1 - rest)) > 0) {
+        char *from;
+
+        text[rest + (size_t)n] = 0;
+        from = note_lines(text, &sentinel_seen);
+        rest = strlen(from);
+        memmove(text, from, rest + 1);
+    }
+    return n == 0 && sentinel_seen;
+}
+
+/* False: the set is not ours any more, or can't be read. */
+static bool read_set(void)
+{
+    AUTOCLOSE int fd = -1;
+    char path[64];
+
+    if (!kept_is_open(&set))
+        return false;
+    (void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", set.fd);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && read_lines(fd);
+}
+
+/* Records */
+
+static struct record *record_of(uint32_t id, unsigned device)
+{
+    struct record *record = find(id);
+
+    if (record || count == RECORDS)
+        return record;
+    record = &records[count++];
+    *record = (struct record){.id = id, .device = device};
+    return record;
+}
+
+static void watch_locked(int fd, uint32_t id, unsigned device)
+{
+    if (!lost && (!make_set() || add_copy(fd, id, SAME_FILE_MOST) < 0 || !record_of(id, device)))
+        lost = true;
+}
+
+void given_watch(int fd, uint32_t id, unsigned device)
+{
+    lock_mutex(&lock);
+    watch_locked(fd, id, device);
+    unlock_mutex(&lock);
+}
+
+static void count_begun(uint32_t id, unsigned device, int more)
+{
+    struct record *record;
+
+    lock_mutex(&lock);
+    record = record_of(id, device);
+    if (record)
+        record->begun += (uint32_t)more;
+    else
+        lost = true;
+    unlock_mutex(&lock);
+}
+
+void given_begin(uint32_t id, unsigned device)
+{
+    count_begun(id, device, 1);
+}
+
+void given_end(uint32_t id, unsigned device)
+{
+    count_begun(id, device, -1);
+}
+
+bool given_keep(uint32_t id, unsigned device, uint64_t units)
+{
+    struct record *record;
+    bool keeps;
+
+    lock_mutex(&lock);
+    record = find(id);
+    keeps = record || lost;
+    if (record)
+        record->units += units;
+    if (keeps)
+        atomic_fetch_add(&kept_units[device], units);
+    unlock_mutex(&lock);
+    return keeps;
+}
+
+uint64_t given_units(unsigned device)
+{
+    return atomic_load(&kept_units[device]);
+}
+
+/* Records of the device that nothing keeps go. */
+static uint64_t drop_closed(unsigned device)
+{
+    uint64_t units = 0;
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        if (records[i].device != device || records[i].open || records[i].begun)
+            records[kept++] = records[i];
+        else
+            units += records[i].units;
+    }
+    count = kept;
+    return units;
+}
+
+static uint64_t look_locked(unsigned device)
+{
+    uint64_t units;
+
+    if (!count || lost)
+        return 0;
+    for (unsigned i = 0; i < count; i++)
+        records[i].open = false;
+    lost = set.fd >= 0 && !read_set();
+    if (lost)
+        return 0;
+    units = drop_closed(device);
+    atomic_fetch_sub(&kept_units[device], units);
+    return units;
+}
+
+uint64_t given_look(unsigned device)
+{
+    uint64_t units;
+
+    lock_mutex(&lock);
+    units = look_locked(device);
+    unlock_mutex(&lock);
+    return units;
+}
