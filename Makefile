@@ -8,7 +8,7 @@ DESTDIR ?=
 CC ?= cc
 MESON_TEST = meson test -C $(BUILD) --no-rebuild --print-errorlogs
 
-.PHONY: all help setup check test bench soak mutants demo install asan tsan fuzz format clean
+.PHONY: all help setup check test bench soak mutants gpu demo install asan tsan fuzz format clean
 
 all: $(BUILD)/build.ninja ## build everything
 	ninja -C $(BUILD)
@@ -41,6 +41,9 @@ soak: all ## the long runs: 10^5 kills, 10^7 random steps, 10^6 random calls, a 
 
 mutants: all ## whether the tests notice a changed line: 400 of them, hours
 	tools/mutants
+
+gpu: all ## the library on this machine's NVIDIA GPU, which nobody else uses meanwhile: ten minutes, into gpu-results/
+	HAMI_BUILD=$(abspath $(BUILD)) python3 tests/gpu/run.py gpu-results
 
 demo: ## install, build, and show programs sharing a GPU, in about a minute
 	@tools/setup build

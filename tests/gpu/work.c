@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* clang-format off */
+/*
+ * What the tests on a real GPU run: a program that knows the driver by its exports alone, and needs
+ * neither NVIDIA's headers nor its compiler.
+ *
+ *   work calibrate                         iterations of the kernel in a microsecond, the device filled
+ *   work run ITERATIONS SECONDS [STREAMS]  kernels one behind another: how many a second, after a
+ *                                          second of warming up
+ *   work mixed SHORT LONG EVERY SECONDS    the same of short kernels, of which each so many is long:
+ *                                          iterations in a microsecond
+ *   work graph ITERATIONS COUNT SECONDS    the same of graphs of so many kernels each
+ *   work every ITERATIONS US SECONDS       one kernel each so many microseconds: latencies
+ *   work launch                            nanoseconds a launch of an empty kernel
+ *   work pairs PATH BYTES                  nanoseconds to allocate and free
+ *   work hold PATH BYTES [MOST]            allocates until it is refused, or has so many, and says how
+ *                                          many bytes; frees them after a line on standard input, says
+ *                                          so, and ends after another
+ *
+ * PATH: alloc, pitch, create, async, pool, managed, array, host.
+ */
+/* clang-format on */
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef void *handle;
+typedef unsigned long long address;
+
+enum {
+    OK = 0,
+    OUT_OF_MEMORY = 2,
+    MULTIPROCESSORS = 16, /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
+    NON_BLOCKING = 1,
+    DEVICE = 1,   /* CU_MEM_LOCATION_TYPE_DEVICE */
+    PINNED = 1,   /* CU_MEM_ALLOCATION_TYPE_PINNED */
+    GLOBAL = 1,   /* CU_MEM_ATTACH_GLOBAL */
+    FLOAT = 0x20, /* CU_AD_FORMAT_FLOAT */
+    THREADS = 256,
+    PIECES = 1 << 17, /* that hold has at most */
+};
+
+struct location {
+    int type, id;
+};
+
+struct allocation_prop {
+    int type, handle_types;
+    struct location location;
+    void *metadata;
+    unsigned char flags[8];
+};
+
+struct pool_props {
+    int type, handle_types;
+    struct location location;
+    void *security;
+    size_t max_bytes;
+    unsigned short usage;
+    unsigned char reserved[54];
+};
+
+struct array_shape {
+    size_t width, height;
+    int format;
+    unsigned channels;
+};
+
+#define FUNCTIONS(X)                                                                               \
+    X(cuInit, (unsigned))                                                                          \
+    X(cuDeviceGetAttribute, (int *, int, int))                                                     \
+    X(cuDevicePrimaryCtxRetain, (handle *, int))                                                   \
+    X(cuCtxSetCurrent, (handle))                                                                   \
+    X(cuCtxSynchronize, (void))                                                                    \
+    X(cuMemGetInfo_v2, (size_t *, size_t *))                                                       \
+    X(cuMemAlloc_v2, (address *, size_t))                                                          \
+    X(cuMemAllocPitch_v2, (address *, size_t *, size_t, size_t, unsigned))                         \
+    X(cuMemAllocManaged, (address *, size_t, unsigned))                                            \
+    X(cuMemFree_v2, (address))                                                                     \
+    X(cuMemHostAlloc, (void **, size_t, unsigned))                                                 \
+    X(cuMemFreeHost, (void *))                                                                     \
+    X(cuMemCreate, (address *, size_t, const struct allocation_prop *, unsigned long long))        \
+    X(cuMemRelease, (address))                                                                     \
+    X(cuMemAllocAsync, (address *, size_t, handle))                                                \
+    X(cuMemAllocFromPoolAsync, (address *, size_t, handle, handle))                                \
+    X(cuMemFreeAsync, (address, handle))                                                           \
+    X(cuMemPoolCreate, (handle *, const struct pool_props *))                                      \
+    X(cuMemPoolTrimTo, (handle, size_t))                                                           \
+    X(cuMemPoolSetAttribute, (handle, int, void *))                                                \
+    X(cuDeviceGetDefaultMemPool, (handle *, int))                                                  \
+    X(cuArrayCreate_v2, (handle *, const struct array_shape *))                                    \
+    X(cuArrayDestroy, (handle))                                                                    \
+    X(cuModuleLoadData, (handle *, const void *))                                                  \
+    X(cuModuleGetFunction, (handle *, handle, const char *))                                       \
+    X(cuStreamCreate, (handle *, unsigned))                                                        \
+    X(cuStreamSynchronize, (handle))                                                               \
+    X(cuEventCreate, (handle *, unsigned))                                                         \
+    X(cuEventRecord, (handle, handle))                                                             \
+    X(cuEventSynchronize, (handle))                                                                \
+    X(cuEventElapsedTime, (float *, handle, handle))                                               \
+    X(cuStreamBeginCapture_v2, (handle, int))                                                      \
+    X(cuStreamEndCapture, (handle, handle *))                                                      \
+    X(cuGraphInstantiateWithFlags, (handle *, handle, unsigned long long))                         \
+    X(cuGraphLaunch, (handle, handle))                                                             \
+    X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,         \
+                       unsigned, handle, void **, void **))
+
+#define DEFINE(name, arguments) static int(*name) arguments;
+FUNCTIONS(DEFINE)
+#undef DEFINE
+
+/* work(n, out): n times eight dependent multiplications, so that it takes as long as n is;
+ * nothing(): none. */
+static const char image[] = ".version 7.0\n"
+                            ".target sm_80\n"
+                            ".address_size 64\n"
+                            ".visible .entry work(.param .u32 n, .param .u64 out) {\n"
+                            "    .reg .u32 %left;\n"
+                            "    .reg .u64 %out;\n"
+                            "    .reg .f32 %x;\n"
+                            "    .reg .pred %more, %odd;\n"
+                            "    ld.param.u32 %left, [n];\n"
+                            "    ld.param.u64 %out, [out];\n"
+                            "    mov.f32 %x, 0f3F800001;\n"
+                            "again:\n"
+                            "    fma.rn.f32 %x, %x, %x, %x;\n"
+                            "    fma.rn.f32 %x, %x, %x, %x;\n"
+                            "    fma.rn.f32 %x, %x, %x, %x;\n"
+                            "    fma.rn.f32 %x, %x, %x, %x;\n"
+                            "    fma.rn.f32 %x, %x, %x, %x;\n"
+                            "    fma.rn.f32 %x, %x, %x, %x;\n"
+                            "    fma.rn.f32 %x, %x, %x, %x;\n"
+                            "    fma.rn.f32 %x, %x, %x, %x;\n"
+                            "    sub.u32 %left, %left, 1;\n"
+                            "    setp.gt.u32 %more, %left, 0;\n"
+                            "    @%more bra again;\n"
+                            "    setp.eq.f32 %odd, %x, 0f00000000;\n"
+                            "    @%odd st.global.f32 [%out], %x;\n"
+                            "    ret;\n"
+                            "}\n"
+                            ".visible .entry nothing() {\n"
+                            "    ret;\n"
+                            "}\n";
+
+static int multiprocessors;
+static handle work_function, nothing_function, pool, stream;
+
+static void must(int result, const char *what)
+{
+    if (result == OK)
+        return;
+    printf("failed: %s gives %d\n", what, result);
+    exit(1);
+}
+
+static void open_driver(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    handle context;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (!driver) {
+        printf("failed: %s\n", dlerror());
+        exit(1);
+    }
+#define FIND(name, arguments)                                                                      \
+    if (!(name = (int(*) arguments)dlsym(driver, #name))) {                                        \
+        printf("failed: no %s\n", #name);                                                          \
+        exit(1);                                                                                   \
+    }
+    FUNCTIONS(FIND)
+#undef FIND
+    must(cuInit(0), "cuInit");
+    must(cuDeviceGetAttribute(&multiprocessors, MULTIPROCESSORS, 0), "cuDeviceGetAttribute");
+    must(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+    must(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    must(cuStreamCreate(&stream, NON_BLOCKING), "cuStreamCreate");
+}
+
+static void load_kernels(void)
+{
+    handle module;
+
+    must(cuModuleLoadData(&module, image), "cuModuleLoadData");
+    must(cuModuleGetFunction(&work_function, module, "work"), "cuModuleGetFunction");
+    must(cuModuleGetFunction(&nothing_function, module, "nothing"), "cuModuleGetFunction");
+}
+
+static double now_ns(void)
+{
+    struct timespec time;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return 1e9 * (double)time.tv_sec + (double)time.tv_nsec;
+}
+
+static void launch_work(uint32_t iterations, handle into)
+{
+    uint64_t out = 0;
+    void *parameters[] = {&iterations, &out};
+
+    must(cuLaunchKernel(work_function, 2 * (unsigned)multiprocessors, 1, 1, THREADS, 1, 1, 0, into,
+                        parameters, NULL),
+         "cuLaunchKernel");
+}
+
+static int calibrate(void)
+{
+    const uint32_t iterations = 1 << 16;
+    double until = now_ns() + 1.5e9, best_us = 1e18;
+    handle start, end;
+
+    must(cuEventCreate(&start, 0), "cuEventCreate");
+    must(cuEventCreate(&end, 0), "cuEventCreate");
+    while (now_ns() < until) {
+        float milliseconds;
+
+        must(cuEventRecord(start, stream), "cuEventRecord");
+        launch_work(iterations, stream);
+        must(cuEventRecord(end, stream), "cuEventRecord");
+        must(cuEventSynchronize(end), "cuEventSynchronize");
+        must(cuEventElapsedTime(&milliseconds, start, end), "cuEventElapsedTime");
+        if (1e3 * (double)milliseconds < best_us)
+            best_us = 1e3 * (double)milliseconds;
+    }
+    printf("%.3f\n", iterations / best_us);
+    return 0;
+}
+
+static int run(uint32_t iterations, double seconds, unsigned streams)
+{
+    enum { AHEAD = 8, STREAMS = 64 }; /* kernels in each stream that are not known to be done */
+    static handle into[STREAMS], done[STREAMS][AHEAD];
+    double begun = now_ns(), counted_from = 0, now;
+    uint64_t launched = 0;
+
+    for (unsigned i = 0; i < streams; i++) {
+        must(cuStreamCreate(&into[i], NON_BLOCKING), "cuStreamCreate");
+        for (unsigned k = 0; k < AHEAD; k++)
+            must(cuEventCreate(&done[i][k], 2), "cuEventCreate");
+    }
+    for (uint64_t round = 0;; round++) {
+        for (unsigned i = 0; i < streams; i++) {
+            if (round >= AHEAD)
+                must(cuEventSynchronize(done[i][round % AHEAD]), "cuEventSynchronize");
+            launch_work(iterations, into[i]);
+            must(cuEventRecord(done[i][round % AHEAD], into[i]), "cuEventRecord");
+        }
+        now = now_ns();
+        launched += streams;
+        if (!counted_from && now > begun + 1e9) {
+            counted_from = now;
+            launched = 0;
+        }
+        if (counted_from && now > counted_from + 1e9 * seconds)
+            break;
+    }
+    printf("%.3f\n", (double)launched / (now - counted_from) * 1e9);
+    return 0;
+}
+
+/* What is launched one after another: returns the iterations of the i-th. */
+typedef uint64_t next_fn(uint64_t i, const void *data);
+
+static int one_by_one(next_fn *launch_next, const void *data, double seconds)
+{
+    enum { AHEAD = 8 };
+    double begun = now_ns(), counted_from = 0, now;
+    handle done[AHEAD];
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < AHEAD; i++)
+        must(cuEventCreate(&done[i], 2), "cuEventCreate");
+    for (uint64_t i = 0;; i++) {
+        if (i >= AHEAD)
+            must(cuEventSynchronize(done[i % AHEAD]), "cuEventSynchronize");
+        sum += launch_next(i, data);
+        must(cuEventRecord(done[i % AHEAD], stream), "cuEventRecord");
+        now = now_ns();
+        if (!counted_from && now > begun + 1e9) {
+            counted_from = now;
+            sum = 0;
+        }
+        if (counted_from && now > counted_from + 1e9 * seconds)
+            break;
+    }
+    printf("%.3f\n", (double)sum / (now - counted_from) * 1e3);
+    return 0;
+}
+
+struct mixture {
+    uint32_t of_short, of_long;
+    uint64_t every;
+};
+
+static uint64_t launch_mixed(uint64_t i, const void *data)
+{
+    const struct mixture *mixture = data;
+    uint32_t iterations = i % mixture->every ? mixture->of_short : mixture->of_long;
+
+    launch_work(iterations, stream);
+    return iterations;
+}
+
+struct graph {
+    handle exec;
+    uint64_t iterations;
+};
+
+static uint64_t launch_graph(uint64_t i, const void *data)
+{
+    const struct graph *graph = data;
+
+    (void)i;
+    must(cuGraphLaunch(graph->exec, stream), "cuGraphLaunch");
+    return graph->iterations;
+}
+
+static int run_graphs(uint32_t iterations, unsigned count, double seconds)
+{
+    struct graph graph = {.iterations = (uint64_t)iterations * count};
+    handle made;
+
+    must(cuStreamBeginCapture_v2(stream, 2), "cuStreamBeginCapture");
+    for (unsigned i = 0; i < count; i++)
+        launch_work(iterations, stream);
+    must(cuStreamEndCapture(stream, &made), "cuStreamEndCapture");
+    must(cuGraphInstantiateWithFlags(&graph.exec, made, 0), "cuGraphInstantiate");
+    return one_by_one(launch_graph, &graph, seconds);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int every(uint32_t iterations, double period_us, double seconds)
+{
+    enum { MOST = 1 << 20 };
+    static double latencies[MOST];
+    double next = now_ns(), until = next + 1e9 * seconds;
+    size_t count = 0;
+
+    while (next < until && count < MOST) {
+        double begun;
+
+        while (now_ns() < next)
+            continue;
+        begun = now_ns();
+        launch_work(iterations, stream);
+        must(cuStreamSynchronize(stream), "cuStreamSynchronize");
+        latencies[count++] = now_ns() - begun;
+        next = begun + 1e3 * period_us;
+        if (next < now_ns())
+            next = now_ns();
+    }
+    qsort(latencies, count, sizeof(latencies[0]), compare);
+    printf("%zu kernels, p50 %.1f us, p99 %.1f us, most %.1f us\n", count,
+           latencies[count / 2] / 1e3, latencies[count * 99 / 100] / 1e3,
+           latencies[count - 1] / 1e3);
+    return 0;
+}
+
+static int launch(void)
+{
+    enum { BATCH = 200, BATCHES = 400 };
+    static double took[BATCHES];
+
+    for (unsigned i = 0; i < BATCHES; i++) {
+        double begun = now_ns();
+
+        for (unsigned k = 0; k < BATCH; k++)
+            must(cuLaunchKernel(nothing_function, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL),
+                 "cuLaunchKernel");
+        took[i] = (now_ns() - begun) / BATCH;
+        must(cuStreamSynchronize(stream), "cuStreamSynchronize");
+    }
+    qsort(took, BATCHES, sizeof(took[0]), compare);
+    printf("%.1f\n", took[BATCHES / 2]);
+    return 0;
+}
+
+/* One piece by a path, and its end. */
+
+static size_t square(size_t bytes)
+{
+    size_t side = 1;
+
+    while (side * side * 4 < bytes)
+        side++;
+    return side;
+}
+
+static int make(const char *path, size_t bytes, address *ret)
+{
+    static const struct allocation_prop prop = {.type = PINNED, .location = {.type = DEVICE}};
+    size_t pitch;
+
+    *ret = 0;
+    if (!strcmp(path, "alloc"))
+        return cuMemAlloc_v2(ret, bytes);
+    if (!strcmp(path, "pitch"))
+        return cuMemAllocPitch_v2(ret, &pitch, bytes / 64, 64, 4);
+    if (!strcmp(path, "create"))
+        return cuMemCreate(ret, bytes, &prop, 0);
+    if (!strcmp(path, "async"))
+        return cuMemAllocAsync(ret, bytes, stream);
+    if (!strcmp(path, "pool"))
+        return cuMemAllocFromPoolAsync(ret, bytes, pool, stream);
+    if (!strcmp(path, "managed"))
+        return cuMemAllocManaged(ret, bytes, GLOBAL);
+    if (!strcmp(path, "host"))
+        return cuMemHostAlloc((void **)(void *)ret, bytes, 0);
+    if (!strcmp(path, "array")) {
+        const struct array_shape shape = {square(bytes), square(bytes), FLOAT, 1};
+
+        return cuArrayCreate_v2((handle *)(void *)ret, &shape);
+    }
+    printf("failed: no such path: %s\n", path);
+    exit(2);
+}
+
+static void end(const char *path, address piece)
+{
+    if (!strcmp(path, "create"))
+        must(cuMemRelease(piece), "cuMemRelease");
+    else if (!strcmp(path, "async") || !strcmp(path, "pool"))
+        must(cuMemFreeAsync(piece, stream), "cuMemFreeAsync");
+    else if (!strcmp(path, "host"))
+        must(cuMemFreeHost((void *)(uintptr_t)piece), "cuMemFreeHost");
+    else if (!strcmp(path, "array"))
+        must(cuArrayDestroy((handle)(uintptr_t)piece), "cuArrayDestroy");
+    else
+        must(cuMemFree_v2(piece), "cuMemFree");
+}
+
+static void open_pool(void)
+{
+    static const struct pool_props props = {.type = PINNED, .location = {.type = DEVICE}};
+
+    must(cuMemPoolCreate(&pool, &props), "cuMemPoolCreate");
+}
+
+/* Pools give back nothing on their own, so that what is timed is the pool's alone. */
+static int pairs(const char *path, size_t bytes)
+{
+    enum { BATCH = 20, BATCHES = 50, RELEASE_THRESHOLD = 4 };
+    static double took[BATCHES];
+    uint64_t all = UINT64_MAX;
+    handle of_device;
+
+    must(cuDeviceGetDefaultMemPool(&of_device, 0), "cuDeviceGetDefaultMemPool");
+    must(cuMemPoolSetAttribute(of_device, RELEASE_THRESHOLD, &all), "cuMemPoolSetAttribute");
+    must(cuMemPoolSetAttribute(pool, RELEASE_THRESHOLD, &all), "cuMemPoolSetAttribute");
+    for (unsigned i = 0; i < BATCHES; i++) {
+        double begun = now_ns();
+
+        for (unsigned k = 0; k < BATCH; k++) {
+            address piece;
+
+            must(make(path, bytes, &piece), path);
+            end(path, piece);
+        }
+        took[i] = (now_ns() - begun) / BATCH;
+    }
+    qsort(took, BATCHES, sizeof(took[0]), compare);
+    printf("%.1f\n", took[BATCHES / 2]);
+    return 0;
+}
+
+static void wait_for_a_line(void)
+{
+    while (getchar() > '\n')
+        continue;
+}
+
+static int hold(const char *path, size_t bytes, size_t most)
+{
+    static address pieces[PIECES];
+    size_t count = 0, free_bytes = 0, total = 0;
+    handle of_device;
+    int result = OK;
+
+    while (count < most) {
+        if ((result = make(path, bytes, &pieces[count])) != OK)
+            break;
+        count++;
+    }
+    must(cuStreamSynchronize(stream), "cuStreamSynchronize");
+    must(cuMemGetInfo_v2(&free_bytes, &total), "cuMemGetInfo");
+    printf("%d %zu %zu %zu\n", result, count * bytes, free_bytes, total);
+    wait_for_a_line();
+    for (size_t i = 0; i < count; i++)
+        end(path, pieces[i]);
+    must(cuStreamSynchronize(stream), "cuStreamSynchronize");
+    must(cuDeviceGetDefaultMemPool(&of_device, 0), "cuDeviceGetDefaultMemPool");
+    must(cuMemPoolTrimTo(of_device, 0), "cuMemPoolTrimTo");
+    must(cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
+    must(cuMemGetInfo_v2(&free_bytes, &total), "cuMemGetInfo");
+    printf("%zu %zu\n", free_bytes, total);
+    wait_for_a_line();
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+
+    if (!strcmp(what, "pairs") && argc == 4) {
+        open_driver();
+        open_pool();
+        return pairs(argv[2], strtoull(argv[3], NULL, 0));
+    }
+    if (!strcmp(what, "hold") && (argc == 4 || argc == 5)) {
+        size_t most = argc == 5 ? strtoull(argv[4], NULL, 0) : PIECES;
+
+        open_driver();
+        open_pool();
+        return hold(argv[2], strtoull(argv[3], NULL, 0), most < PIECES ? most : PIECES);
+    }
+    if (!strcmp(what, "calibrate") && argc == 2) {
+        open_driver();
+        load_kernels();
+        return calibrate();
+    }
+    if (!strcmp(what, "run") && (argc == 4 || argc == 5)) {
+        unsigned streams = argc == 5 ? (unsigned)strtoul(argv[4], NULL, 0) : 1;
+
+        open_driver();
+        load_kernels();
+        return run((uint32_t)strtoul(argv[2], NULL, 0), strtod(argv[3], NULL),
+                   streams < 64 ? streams : 64);
+    }
+    if (!strcmp(what, "mixed") && argc == 6) {
+        const struct mixture mixture = {
+            (uint32_t)strtoul(argv[2], NULL, 0),
+            (uint32_t)strtoul(argv[3], NULL, 0),
+            strtoull(argv[4], NULL, 0),
+        };
+
+        open_driver();
+        load_kernels();
+        return one_by_one(launch_mixed, &mixture, strtod(argv[5], NULL));
+    }
+    if (!strcmp(what, "graph") && argc == 5) {
+        open_driver();
+        load_kernels();
+        return run_graphs((uint32_t)strtoul(argv[2], NULL, 0), (unsigned)strtoul(argv[3], NULL, 0),
+                          strtod(argv[4], NULL));
+    }
+    if (!strcmp(what, "every") && argc == 5) {
+        open_driver();
+        load_kernels();
+        return every((uint32_t)strtoul(argv[2], NULL, 0), strtod(argv[3], NULL),
+                     strtod(argv[4], NULL));
+    }
+    if (!strcmp(what, "launch") && argc == 2) {
+        open_driver();
+        load_kernels();
+        return launch();
+    }
+    (void)fprintf(
+        stderr,
+        "usage: work calibrate | run ITERATIONS SECONDS [STREAMS] | every ITERATIONS US SECONDS |\n"
+        "            mixed SHORT LONG EVERY SECONDS | graph ITERATIONS COUNT SECONDS |\n"
+        "            launch | pairs PATH BYTES | hold PATH BYTES [MOST]\n");
+    return 2;
+}
