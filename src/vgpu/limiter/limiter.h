@@ -222,9 +222,10 @@ struct limiter {
 
     struct {
         bool out;
-        bool sharp; /* the host was not held up while it recorded */
-        bool late;  /* found off the device, and not answered yet */
-        bool stale; /* recorded before the base was */
+        bool counts; /* recorded at a random moment, not to see when a slice begins */
+        bool sharp;  /* the host was not held up while it recorded */
+        bool late;   /* found off the device, and not answered yet */
+        bool stale;  /* recorded before the base was */
         int64_t due_ns;
         int64_t recorded_ns;
     } probe;

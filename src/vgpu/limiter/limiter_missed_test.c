@@ -19,6 +19,7 @@ enum {
 
 /* Points of a hundred above the limit. */
 #define OVER 1.5
+#define UNDER 2.0 /* what they may lose by it */
 
 static double share_of(unsigned streams, double length_ns, bool waits)
 {
@@ -264,7 +265,7 @@ static void who_is_killed_soon_beside_another_gets_no_more(void **state)
         print_message("kernels of %.0f us on average, one process killed each 75 ms: %.2f %%\n",
                       cases[i].length_ns / 1e3, share);
         assert_true(share < CORES + OVER);
-        assert_true(share > CORES - OVER);
+        assert_true(share > CORES - UNDER);
     }
 }
 

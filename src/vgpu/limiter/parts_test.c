@@ -251,11 +251,11 @@ static void the_first_probe_may_be_late(void **state)
     presence_open(&presence, 0.2e6);
     assert_near(presence_late_ns(&presence, 40e6, 0.2e6, NS_PER_MS), 39.8e6, 0.02e6);
     presence_note_end(&presence, 40e6 - 300);
-    assert_int_equal(presence_resolve(&presence, 40e6), 0);
+    assert_int_equal(presence_resolve(&presence, 0.2e6, 40e6), 0);
     presence_open(&presence, 41e6);
     assert_true(presence_late_ns(&presence, 80e6, 41e6, 42 * NS_PER_MS) > 0);
     presence_note_end(&presence, 80e6);
-    assert_int_equal(presence_resolve(&presence, 80e6), 0);
+    assert_int_equal(presence_resolve(&presence, 41e6, 80e6), 0);
     presence_new_base(&presence);
     assert_near(presence_late_ns(&presence, 9e6, 8e6, 100 * NS_PER_MS), 1e6, 0.02e6);
 }
@@ -271,16 +271,16 @@ static void probes_in_a_kernel_say_what_was_ours(void **state)
     assert_near(charge_ns, 1e6, 0);
     for (unsigned i = 0; i < 400; i++) {
         if (i % 4) {
-            presence_open(&presence, i * 1e6);
-            assert_int_equal(presence_resolve(&presence, i * 1e6 + 0.9e6), 1);
+            presence_open(&presence, i * 10e6);
+            assert_int_equal(presence_resolve(&presence, i * 10e6, i * 10e6 + 0.9e6), 1);
         } else {
-            presence_on(&presence, i * 1e6);
+            presence_on(&presence, i * 10e6);
         }
     }
     assert_true(presence_contended(&presence));
-    assert_near(presence_part_so_far(&presence, 0, 400e6), 0.25, 0.01);
-    assert_near(presence_always(&presence, 0, 400e6, 400e6, &charge_ns), 100e6, 4e6);
-    assert_near(charge_ns, 100e6, 4e6);
+    assert_near(presence_part_so_far(&presence, 0, 4e9), 0.25, 0.01);
+    assert_near(presence_always(&presence, 0, 4e9, 4e9, &charge_ns), 1e9, 4e7);
+    assert_near(charge_ns, 1e9, 4e7);
 }
 
 /* One after another; in the slices of others some probes find us off the device. */
@@ -300,24 +300,25 @@ static void run_kernel(struct kernels *kernels, double ours_ns, double others_ns
             presence_on(&kernels->presence, kernels->next_probe_ns);
         } else {
             presence_open(&kernels->presence, kernels->next_probe_ns);
-            (void)presence_resolve(&kernels->presence, end_ns);
+            (void)presence_resolve(&kernels->presence, kernels->next_probe_ns, end_ns);
         }
     }
     kernels->at_ns = end_ns;
 }
 
-/* Few of them have a slice of others within, and those are ten times as long as the rest. */
+/* Few of them have a slice of others within, which come when ours is over, and those are ten times
+ * as long as the rest. */
 static void what_is_charged_beside_others_adds_up(void **state)
 {
     (void)state;
     for (unsigned always = 0; always < 2; always++) {
         struct kernels kernels = {.lot.state = 11 + always};
-        double ours_ns = 0, charged_ns = 0, charge_ns;
+        double ours_ns = 0, charged_ns = 0, slice_ns = 0, charge_ns;
 
         presence_init(&kernels.presence, NULL);
         for (unsigned i = 0; i < 40000; i++) {
             double start_ns = kernels.at_ns, own_ns = 150e3 + 150e3 * lot_draw(&kernels.lot);
-            double others_ns = lot_draw(&kernels.lot) < 0.1 ? 2e6 : 0;
+            double others_ns = slice_ns + own_ns >= PRESENCE_SLICE_NS ? 2e6 : 0;
             double length_ns = own_ns + others_ns;
 
             run_kernel(&kernels, own_ns, others_ns);
@@ -327,6 +328,7 @@ static void what_is_charged_beside_others_adds_up(void **state)
             else
                 (void)presence_doubt(&kernels.presence, start_ns, kernels.at_ns, 1, 100e3,
                                      &charge_ns);
+            slice_ns = others_ns > 0 ? 0 : slice_ns + own_ns;
             ours_ns += own_ns;
             charged_ns += charge_ns;
         }
@@ -356,7 +358,7 @@ static void short_kernels_are_not_taken_for_long_ones(void **state)
     assert_near(charged_ns / ours_ns, 1, 0.02);
 }
 
-/* Something of ours ended after the probe was sent: we were there, and it waited behind that. */
+/* Right behind a kernel of ours it had waited for that, in its hardware queue. */
 static void a_probe_behind_work_of_ours_tells_nothing(void **state)
 {
     struct presence presence;
@@ -364,18 +366,84 @@ static void a_probe_behind_work_of_ours_tells_nothing(void **state)
     (void)state;
     presence_init(&presence, NULL);
     presence_open(&presence, 1e6);
-    presence_note_end(&presence, 1.5e6);
-    assert_int_equal(presence_resolve(&presence, 1.6e6), 0);
+    presence_note_end(&presence, 1.6e6);
+    assert_int_equal(presence_resolve(&presence, 1e6, 1.6e6), 0);
     assert_int_equal(presence.voided, 1);
     assert_false(presence_contended(&presence));
 
     /* What ended before it was sent says nothing of it. */
     presence_open(&presence, 3e6);
-    assert_int_equal(presence_resolve(&presence, 4e6), 1);
+    assert_int_equal(presence_resolve(&presence, 3e6, 4e6), 1);
     /* Times before a new base are against another moment. */
     presence_open(&presence, 5e6);
     presence_new_base(&presence);
-    assert_int_equal(presence_resolve(&presence, 6e6), 0);
+    assert_int_equal(presence_resolve(&presence, 5e6, 6e6), 0);
+}
+
+static double on_device(struct presence *presence, double from_ns, double to_ns)
+{
+    return presence_part_so_far(presence, from_ns, to_ns);
+}
+
+/* A late probe is done as a slice begins: whether it was sent in the one before is known by when
+ * that began, by what ended since, or by how long others mostly have the device. */
+static void a_late_probe_may_have_been_sent_in_a_slice(void **state)
+{
+    const double slice = PRESENCE_SLICE_NS, absence = 2.4e6;
+    struct presence presence;
+    double at;
+
+    (void)state;
+    presence_init(&presence, NULL);
+    presence.on_device = 0.5;
+    presence_open(&presence, 0);
+    assert_int_equal(presence_resolve(&presence, 0, 1e6), 1); /* a slice begins at 1 ms */
+
+    presence_open(&presence, 1.5e6);               /* in it */
+    presence_open(&presence, 1e6 + slice + 0.1e6); /* after it */
+    at = 1e6 + slice + absence;
+    assert_int_equal(presence_resolve(&presence, 1.5e6, at), 1);
+    assert_near(on_device(&presence, 1.4e6, 1.6e6), (1 + 4 * 0.5) / 5, 1e-9);
+    assert_near(on_device(&presence, 1.7e6, at), (0 + 4 * 0.5) / 5, 1e-9);
+    assert_near(presence.absence_ns, absence, 1);
+
+    /* Others did not want it: our slice was longer, by whole slices. */
+    presence_note_on(&presence, at + 1.5 * slice);
+    presence_open(&presence, at + 1.8 * slice);
+    assert_int_equal(presence_resolve(&presence, at + 1.8 * slice, at + 2 * slice + absence), 0);
+    at += 2 * slice + absence;
+
+    /* Nothing is known of the slice before: it was as long before this one as others mostly take.
+     */
+    presence_open(&presence, at + 50e6 - absence - 0.5 * slice);
+    presence_open(&presence, at + 50e6 - absence + 0.1e6);
+    assert_int_equal(presence_resolve(&presence, at + 50e6 - absence - 0.5 * slice, at + 50e6), 1);
+    at += 50e6;
+
+    /* Something of ours ended after it was sent. */
+    presence_open(&presence, at + slice + 1e6);
+    presence_note_end(&presence, at + slice + 1.5e6);
+    assert_int_equal(presence_resolve(&presence, at + slice + 1e6, at + slice + 3e6), 0);
+    assert_int_equal(presence.voided, 0);
+}
+
+/* It is sent in a slice's kernel, and that ends before the next slice: it need not be waited for.
+ */
+static void a_probe_that_outlasts_its_kernel_was_in_its_slice(void **state)
+{
+    struct presence presence;
+    double charge_ns;
+
+    (void)state;
+    presence_init(&presence, NULL);
+    for (unsigned i = 0; i < 100; i++) {
+        presence_open(&presence, i * 10e6);
+        (void)presence_resolve(&presence, i * 10e6, i * 10e6 + 5e6);
+    }
+    presence_open(&presence, 1000.2e6);
+    (void)presence_always(&presence, 1000e6, 1001e6, 1e6, &charge_ns);
+    assert_true(charge_ns > 0.5e6);
+    assert_near(presence_part_so_far(&presence, 1000e6, 1001e6), presence.on_device, 1e-9);
 }
 
 static void neighbours_that_left_are_forgotten(void **state)
@@ -386,14 +454,14 @@ static void neighbours_that_left_are_forgotten(void **state)
     (void)state;
     presence_init(&presence, NULL);
     for (unsigned i = 0; i < 100; i++) {
-        presence_open(&presence, i * 1e6);
-        (void)presence_resolve(&presence, i * 1e6 + 0.5e6);
-        presence_on(&presence, i * 1e6 + 0.6e6);
+        presence_open(&presence, i * 10e6);
+        (void)presence_resolve(&presence, i * 10e6, i * 10e6 + 0.5e6);
+        presence_on(&presence, i * 10e6 + 0.6e6);
     }
-    (void)presence_always(&presence, 0, 100e6, 100e6, &charge_ns);
+    (void)presence_always(&presence, 0, 1e9, 1e9, &charge_ns);
     assert_near(presence.on_device, 0.5, 0.1);
     for (unsigned i = 100; i < 110; i++)
-        presence_on(&presence, i * 1e6);
+        presence_on(&presence, i * 10e6);
     assert_near(presence.on_device, 1, 0);
 }
 
@@ -1150,6 +1218,8 @@ int main(void)
         cmocka_unit_test(what_is_charged_beside_others_adds_up),
         cmocka_unit_test(short_kernels_are_not_taken_for_long_ones),
         cmocka_unit_test(a_probe_behind_work_of_ours_tells_nothing),
+        cmocka_unit_test(a_late_probe_may_have_been_sent_in_a_slice),
+        cmocka_unit_test(a_probe_that_outlasts_its_kernel_was_in_its_slice),
         cmocka_unit_test(neighbours_that_left_are_forgotten),
         cmocka_unit_test(the_streams_beside_one),
         cmocka_unit_test(a_stream_is_in_doubt_that_is_busy_beyond_what_was_charged),

@@ -18,6 +18,8 @@
 /* What is expected of a kind's first kernel is worth so many probes. */
 #define PRIOR 0.5
 
+#define NEVER_NS (-1e15)
+
 #define PART_ONE 65536.0 /* of what processes tell one another */
 
 /* The first kind is shorter than any slice. */
@@ -34,6 +36,8 @@ void presence_new_base(struct presence *presence)
     presence->least_known = false;
     presence->least_ns = 0;
     presence->open = 0;
+    presence->slice_ns = presence->on_ns = NEVER_NS;
+    presence->absence_ns = -1;
     for (unsigned i = 0; i < PRESENCE_PROBES; i++)
         presence->probes[i].state = PROBE_NONE;
     for (unsigned i = 0; i < PRESENCE_ENDS; i++)
@@ -94,6 +98,11 @@ void presence_on(struct presence *presence, double host_ns)
     note_contention(presence, true);
 }
 
+void presence_note_on(struct presence *presence, double host_ns)
+{
+    presence->on_ns = MAX(presence->on_ns, host_ns + presence->least_ns);
+}
+
 void presence_open(struct presence *presence, double host_ns)
 {
     add(presence, PROBE_OPEN, host_ns);
@@ -109,7 +118,59 @@ static bool got_on(const struct presence *presence, double from_ns, double to_ns
     return false;
 }
 
-unsigned presence_resolve(struct presence *presence, double done_ns)
+/* The end of the slice that began last: a slice after its beginning, or so many later that what we
+ * know to be on the device is in it. */
+static double slice_end_ns(const struct presence *presence)
+{
+    double since_ns = presence->on_ns - presence->slice_ns;
+
+    return presence->slice_ns +
+           PRESENCE_SLICE_NS * (1 + (double)(int64_t)(since_ns / PRESENCE_SLICE_NS));
+}
+
+/* What is known of our slices as one begins: the one that began last before, and until when a
+ * probe that waited for this one was on the device all the same. */
+struct slices {
+    double from_ns, until_ns;
+};
+
+/* A probe that was recorded in a slice and done as the next one began says how long others have the
+ * device in between. */
+static void learn_absence(struct presence *presence, double end_ns, double done_ns)
+{
+    double absence_ns = done_ns - end_ns;
+
+    if (presence->absence_ns < 0)
+        presence->absence_ns = absence_ns;
+    presence->absence_ns += (absence_ns - presence->absence_ns) / 8;
+}
+
+/* Where so much time has passed that a slice of ours may have begun unseen, it was as long before
+ * this one as others mostly have the device. */
+static struct slices slices_before(struct presence *presence, double recorded_ns, double done_ns)
+{
+    double end_ns = slice_end_ns(presence);
+
+    if (recorded_ns >= presence->slice_ns && recorded_ns < end_ns && done_ns > end_ns)
+        learn_absence(presence, end_ns, done_ns);
+    if (presence->absence_ns < 0 || done_ns < end_ns + PRESENCE_SLICE_NS + presence->absence_ns)
+        return (struct slices){presence->slice_ns, end_ns};
+    end_ns = done_ns - presence->absence_ns;
+    return (struct slices){end_ns - PRESENCE_SLICE_NS, end_ns};
+}
+
+/* A late probe is done as a slice of ours begins, and may have been recorded in the one before. */
+static enum probe_state late_state(const struct presence *presence, struct slices slices,
+                                   double at_ns, double done_ns)
+{
+    if (got_on(presence, done_ns - SAME_NS, done_ns))
+        return PROBE_NONE;
+    if (at_ns >= slices.from_ns && at_ns < slices.until_ns)
+        return PROBE_ON;
+    return got_on(presence, at_ns, done_ns) ? PROBE_ON : PROBE_OFF;
+}
+
+static unsigned resolve_open(struct presence *presence, struct slices slices, double done_ns)
 {
     unsigned off = 0;
 
@@ -117,15 +178,24 @@ unsigned presence_resolve(struct presence *presence, double done_ns)
         if (presence->probes[i].state != PROBE_OPEN)
             continue;
         presence->open--;
-        if (got_on(presence, presence->probes[i].at_ns, done_ns)) {
-            presence->probes[i].state = PROBE_NONE;
-            presence->voided++;
-        } else {
-            presence->probes[i].state = PROBE_OFF;
+        presence->probes[i].state =
+            late_state(presence, slices, presence->probes[i].at_ns, done_ns);
+        presence->voided += presence->probes[i].state == PROBE_NONE;
+        off += presence->probes[i].state == PROBE_OFF;
+        if (presence->probes[i].state != PROBE_NONE)
             note_contention(presence, false);
-            off++;
-        }
     }
+    return off;
+}
+
+unsigned presence_resolve(struct presence *presence, double host_ns, double done_ns)
+{
+    struct slices slices = slices_before(presence, host_ns + presence->least_ns, done_ns);
+    unsigned off = resolve_open(presence, slices, done_ns);
+
+    /* Right behind a kernel of ours it had waited for that, in its hardware queue. */
+    if (!got_on(presence, done_ns - SAME_NS, done_ns))
+        presence->slice_ns = presence->on_ns = done_ns;
     return off;
 }
 
@@ -140,18 +210,22 @@ bool presence_contended(const struct presence *presence)
     return presence->contended > CONTENDED;
 }
 
+/* A probe that is out yet when a kernel has ended in which it was recorded waits for the next
+ * slice: it was recorded in this one. Of a kernel that runs nothing is known by it. */
 static unsigned count_within(const struct presence *presence, double start_ns, double end_ns,
-                             unsigned *ret_on)
+                             bool ended, unsigned *ret_on)
 {
+    const enum probe_state least = ended ? PROBE_OPEN : PROBE_ON;
+
     unsigned all = 0;
 
     *ret_on = 0;
     for (unsigned i = 0; i < PRESENCE_PROBES; i++) {
         double at_ns = presence->probes[i].at_ns;
 
-        if (at_ns < start_ns || at_ns > end_ns || presence->probes[i].state < PROBE_ON)
+        if (at_ns < start_ns || at_ns > end_ns || presence->probes[i].state < least)
             continue;
-        *ret_on += presence->probes[i].state == PROBE_ON;
+        *ret_on += presence->probes[i].state != PROBE_OFF;
         all++;
     }
     return all;
@@ -165,7 +239,7 @@ static double part_by(unsigned on, unsigned all, double others)
 
 double presence_part_so_far(const struct presence *presence, double start_ns, double end_ns)
 {
-    unsigned on, all = count_within(presence, start_ns, end_ns, &on);
+    unsigned on, all = count_within(presence, start_ns, end_ns, false, &on);
 
     return part_by(on, all, presence->on_device);
 }
@@ -249,7 +323,7 @@ static double take_into(const struct presence *presence, unsigned which, struct 
 double presence_always(struct presence *presence, double start_ns, double end_ns, double length_ns,
                        double *ret_charge_ns)
 {
-    unsigned on, all = count_within(presence, start_ns, end_ns, &on);
+    unsigned on, all = count_within(presence, start_ns, end_ns, true, &on);
 
     learn_part(presence, on, all);
     *ret_charge_ns = length_ns;
@@ -262,7 +336,7 @@ double presence_always(struct presence *presence, double start_ns, double end_ns
 double presence_doubt(struct presence *presence, double start_ns, double end_ns, double weight,
                       double expected_ns, double *ret_charge_ns)
 {
-    unsigned on, all = count_within(presence, start_ns, end_ns, &on);
+    unsigned on, all = count_within(presence, start_ns, end_ns, true, &on);
     double length_ns = end_ns - start_ns;
 
     return take_into(presence, DOUBT, sums_of(presence->doubt, length_ns), on, all, weight,

@@ -51,7 +51,9 @@ static void resolve_probes(struct limiter *limiter)
 
     if (done_ns >= 0)
         note_ends(limiter);
-    off = presence_resolve(&limiter->presence, MAX(done_ns, 0.0));
+    off = presence_resolve(&limiter->presence,
+                           limiter_since_base(limiter, limiter->probe.recorded_ns),
+                           MAX(done_ns, 0.0));
 
     atomic_fetch_add_explicit(&limiter->compute->probes_off, off, RELAXED);
 }
@@ -83,14 +85,20 @@ bool limiter_probe(struct limiter *limiter)
     struct samples *samples = &limiter->samples;
     int64_t now_ns = limiter_now(limiter);
 
+    const bool due = now_ns >= limiter->probe.due_ns;
+
     limiter_take_late_answer(limiter);
-    if (now_ns < limiter->probe.due_ns)
-        return false;
-    set_next_probe(limiter);
+    if (due)
+        set_next_probe(limiter);
     if (limiter->probe.out) { /* it still waits for our slice */
-        presence_open(&limiter->presence, limiter_since_base(limiter, now_ns));
+        if (due)
+            presence_open(&limiter->presence, limiter_since_base(limiter, now_ns));
         return false;
     }
+    /* Beside others one is on its way at most times: it says when our slices begin. */
+    if (!due && !presence_contended(&limiter->presence))
+        return false;
+    limiter->probe.counts = due;
     if (!samples->probe)
         samples->probe = limiter->ops->make_event(limiter->gpu);
     if (!samples->probe)
@@ -115,6 +123,10 @@ void limiter_probe_answer(struct limiter *limiter)
     limiter->probe.late = !done || probe_late_ns(limiter) > 0;
     limiter->probe.out = limiter->probe.late;
     if (!limiter->probe.sharp)
+        return;
+    if (!limiter->probe.late)
+        presence_note_on(&limiter->presence, recorded_ns);
+    if (!limiter->probe.counts)
         return;
     if (limiter->probe.late) {
         presence_open(&limiter->presence, recorded_ns);

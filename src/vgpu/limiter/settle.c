@@ -71,9 +71,9 @@ static void note_longest(struct limiter *limiter, double length_ns)
 }
 
 /*
- * The part of a launch's time in which its kernel ran, where that was over when the launch returned.
- * It is all of it where the launch blocked. But the host may have held the thread up meanwhile, and
- * so may the program: the looks at the stream say, on average, how long it was busy.
+ * The part of a launch's time in which its kernel ran, where that was over when the launch
+ * returned. It is all of it where the launch blocked. But the host may have held the thread up
+ * meanwhile, and so may the program: the looks at the stream say, on average, how long it was busy.
  */
 static double busy_part(const struct sample *sample)
 {

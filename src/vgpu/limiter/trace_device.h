@@ -8,13 +8,15 @@
  *
  * A context without work gives its slice up at once. The kernels at the heads of a context's
  * streams run side by side at full speed. A switch costs TRACE_SWITCH_NS, in which nobody runs.
+ * Where others have work, too, what comes to an idle stream of the context on the device is seen
+ * at its next slice, more or less often. All of it as measured on H100, driver 580.
  */
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TRACE_SLICE_NS 2000000
-#define TRACE_SWITCH_NS 50000
+#define TRACE_SLICE_NS 2090000
+#define TRACE_SWITCH_NS 165000
 #define TRACE_LATENCY_NS 2000   /* from a launch until the device sees it */
 #define TRACE_RESOLUTION_NS 500 /* of an event's time */
 
@@ -34,8 +36,9 @@ struct trace_item {
     unsigned record;           /* which one of the event's */
     double left_ns;
     int64_t available_ns;
-    int waits_for; /* a spinning kernel: ends once the context has finished so many kernels of
-                      stream TRACE_STREAMS - 1; 0: does not spin */
+    uint64_t slice; /* the context's, from which on it is seen */
+    int waits_for;  /* a spinning kernel: ends once the context has finished so many kernels of
+                       stream TRACE_STREAMS - 1; 0: does not spin */
 };
 
 struct trace_stream {
@@ -49,6 +52,7 @@ struct trace_context {
     struct trace_stream streams[TRACE_STREAMS];
     double busy_ns;  /* time in which any kernel of it ran */
     uint32_t in_use; /* bit set of streams that are not empty */
+    uint64_t slices; /* that it had */
 };
 
 struct trace_device {
@@ -57,6 +61,8 @@ struct trace_device {
     double slice_end_ns, switch_end_ns;
     int active;     /* -1: none */
     uint64_t ended; /* kernels, of all */
+    uint64_t lot;
+    bool deferred; /* something waits for its context's next slice */
     struct trace_context contexts[TRACE_CONTEXTS];
 };
 

@@ -37,7 +37,8 @@ struct program {
     unsigned batch;                    /* launches until it synchronises; 0: never */
     double think_ns;                   /* after each */
     bool blocking;
-    unsigned held; /* of so many launches of a thread one returns late, whenever its kernel ends, by */
+    unsigned
+        held; /* of so many launches of a thread one returns late, whenever its kernel ends, by */
     int64_t held_ns;
     double capture_gap_ns; /* mean, between captures of a thread's stream; 0: none */
     unsigned relay;        /* launches until a thread ends and another goes on; 0: it lives on */
