@@ -17,14 +17,11 @@
 
 void *real_functions[REAL_COUNT];
 
-/* Our functions under the names they are exported by. Their types don't matter here. */
-struct hook {
-    const char *name;
-    void (*function)(void);
-    enum real_index real;
-    bool of_driver;
-};
-
+/*
+ * Our functions under the names they are exported by. Their types don't matter here. Names are told
+ * by where they are in a text: a pointer to each would take the loader's time, and five times its
+ * own size in the file.
+ */
 #define OURS(name) extern void ours_##name(void) __asm__(#name);
 #define HOOK_DRIVER(name) OURS(name)
 #define HOOK_NVML(name) OURS(name)
@@ -32,26 +29,70 @@ struct hook {
 #undef HOOK_DRIVER
 #undef HOOK_NVML
 
-static const struct hook hooks[] = {
-#define HOOK_DRIVER(name) {#name, ours_##name, REAL_##name, true},
-#define HOOK_NVML(name) {#name, ours_##name, REAL_##name, false},
+#define LENGTH(name) char name[sizeof(#name)];
+#define TEXT(name) #name,
+
+struct hook_names {
+#define HOOK_DRIVER(name) LENGTH(name)
+#define HOOK_NVML(name) LENGTH(name)
+#include "vgpu/hooks.inc"
+#undef HOOK_DRIVER
+#undef HOOK_NVML
+};
+static const struct hook_names hook_names = {
+#define HOOK_DRIVER(name) TEXT(name)
+#define HOOK_NVML(name) TEXT(name)
 #include "vgpu/hooks.inc"
 #undef HOOK_DRIVER
 #undef HOOK_NVML
 };
 
-static const struct {
-    const char *name;
-    enum real_index real;
+struct called_names {
+    CALLED_DRIVER(LENGTH)
+    CALLED_NVML(LENGTH)
+};
+static const struct called_names called_names = {CALLED_DRIVER(TEXT) CALLED_NVML(TEXT)};
+
+struct row {
+    uint16_t name_at;
+    uint16_t real; /* enum real_index */
     bool of_driver;
-} called[] = {
-#define X(name) {#name, REAL_##name, true},
+};
+
+static const struct row hooks[] = {
+#define HOOK_DRIVER(name) {offsetof(struct hook_names, name), REAL_##name, true},
+#define HOOK_NVML(name) {offsetof(struct hook_names, name), REAL_##name, false},
+#include "vgpu/hooks.inc"
+#undef HOOK_DRIVER
+#undef HOOK_NVML
+};
+
+static void (*const hook_functions[])(void) = {
+#define HOOK_DRIVER(name) ours_##name,
+#define HOOK_NVML(name) ours_##name,
+#include "vgpu/hooks.inc"
+#undef HOOK_DRIVER
+#undef HOOK_NVML
+};
+
+static const struct row called[] = {
+#define X(name) {offsetof(struct called_names, name), REAL_##name, true},
     CALLED_DRIVER(X)
 #undef X
-#define X(name) {#name, REAL_##name, false},
+#define X(name) {offsetof(struct called_names, name), REAL_##name, false},
         CALLED_NVML(X)
 #undef X
 };
+
+static const char *hook_name(size_t i)
+{
+    return (const char *)&hook_names + hooks[i].name_at;
+}
+
+static const char *called_name(size_t i)
+{
+    return (const char *)&called_names + called[i].name_at;
+}
 
 extern void unknown_0(void), unknown_1(void), unknown_2(void), unknown_3(void), unknown_4(void),
     unknown_5(void), unknown_6(void), unknown_7(void); /* entry.S */
@@ -177,9 +218,10 @@ void *hook_by_name(const char *name)
 {
     /* hooks[] is in the table's order, by name, first the driver's, then NVML's. */
     for (size_t i = 0; i < ARRAY_SIZE(hooks); i++) {
-        if (name[0] == hooks[i].name[0] && name[2] == hooks[i].name[2] &&
-            strcmp(name, hooks[i].name) == 0)
-            return (void *)hooks[i].function;
+        const char *hook = hook_name(i);
+
+        if (name[0] == hook[0] && name[2] == hook[2] && strcmp(name, hook) == 0)
+            return (void *)hook_functions[i];
     }
     return name[0] == 'n' ? nvml_fixed_find(name) : NULL;
 }
@@ -189,9 +231,9 @@ void *hook_by_name(const char *name)
  * that means one export, its answer has that export's ABI, so it belongs to the same function of
  * ours.
  */
-static void add_answer(const struct hook *hook)
+static void add_answer(size_t hook)
 {
-    const struct driver_entry *entry = driver_entry_find(hook->name);
+    const struct driver_entry *entry = driver_entry_find(hook_name(hook));
     cuuint64_t flags;
     void *answer = NULL;
 
@@ -202,7 +244,7 @@ static void add_answer(const struct hook *hook)
                 : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
     if (REAL(cuGetProcAddress_v2)(driver_entry_base(entry), &answer, entry->version, flags, NULL) ==
         CUDA_SUCCESS)
-        add_pointer(answer, (void *)hook->function);
+        add_pointer(answer, (void *)hook_functions[hook]);
 }
 
 static CUresult absent_in_driver(void)
@@ -245,20 +287,20 @@ static void fill(void *library, bool of_driver)
 
     for (size_t i = 0; i < ARRAY_SIZE(hooks); i++) {
         if (hooks[i].of_driver == of_driver) {
-            real_functions[hooks[i].real] = libc_dlsym(library, hooks[i].name);
-            add_pointer(real_functions[hooks[i].real], (void *)hooks[i].function);
+            real_functions[hooks[i].real] = libc_dlsym(library, hook_name(i));
+            add_pointer(real_functions[hooks[i].real], (void *)hook_functions[i]);
         }
     }
     for (size_t i = 0; i < ARRAY_SIZE(called); i++) {
         if (called[i].of_driver == of_driver)
-            real_functions[called[i].real] = libc_dlsym(library, called[i].name);
+            real_functions[called[i].real] = libc_dlsym(library, called_name(i));
     }
     fill_absent(of_driver);
     if (somewhere && dladdr1(somewhere, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map)
         elf_each_function(map, note_unknown);
     for (size_t i = 0; of_driver && i < ARRAY_SIZE(hooks); i++) {
         if (hooks[i].of_driver)
-            add_answer(&hooks[i]);
+            add_answer(i);
     }
 }
 
