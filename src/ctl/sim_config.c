@@ -27,7 +27,7 @@ struct gpu {
 struct driver {
     char *captures, *lost_captures, *pids, *stale_handles, *loading, *load_waits, *heaps, *events,
         *recovery_action, *deferred_arrays, *multicast, *host_memory, *context_time, *granule,
-        *graph_node, *event_resolution, *queues, *clock_drift;
+        *graph_node, *stream, *event_resolution, *queues, *clock_drift;
 };
 
 struct document {
@@ -67,6 +67,7 @@ static const cyaml_schema_field_t driver_fields[] = {
     OPTION("context-time", context_time),
     OPTION("granule", granule),
     OPTION("graph-node", graph_node),
+    OPTION("stream", stream),
     OPTION("event-resolution", event_resolution),
     OPTION("queues", queues),
     OPTION("clock-drift", clock_drift),

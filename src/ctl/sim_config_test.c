@@ -34,6 +34,8 @@ static void every_key_is_read(void **state)
                                "  deferred-arrays: no\n"
                                "  host-memory: nodes\n"
                                "  multicast: yes\n"
+                               "  graph-node: 3328\n"
+                               "  stream: 557Ki\n"
                                "  context-time: 80ms\n"
                                "  queues: 32\n"
                                "  clock-drift: -20\n"
@@ -59,6 +61,8 @@ static void every_key_is_read(void **state)
     assert_int_equal(spec.driver.queues, 32);
     assert_int_equal(spec.driver.stale_handles, SIM_STALE_HANDLES_CRASH);
     assert_int_equal(spec.driver.granule_bytes, 2 * MIB);
+    assert_int_equal(spec.driver.graph_node_bytes, 3328);
+    assert_int_equal(spec.driver.stream_bytes, 557 * KIB);
     assert_int_equal(spec.driver.loading, SIM_LOADING_EAGER);
     assert_int_equal(spec.driver.load_waits, SIM_LOAD_WAITS_YES);
     assert_int_equal(spec.driver.heaps, SIM_HEAPS_SHRINK);

@@ -97,12 +97,17 @@ void guest_discharge(uint32_t context, uint64_t bytes)
     sim_unlock(guest.sim);
 }
 
+bool guest_charge_own_locked(uint32_t context, uint64_t bytes)
+{
+    return charge_locked(context, &guest.small_own_bytes[context], bytes);
+}
+
 bool guest_charge_own(uint32_t context, uint64_t bytes)
 {
     bool fits;
 
     (void)sim_lock(guest.sim);
-    fits = charge_locked(context, &guest.small_own_bytes[context], bytes);
+    fits = guest_charge_own_locked(context, bytes);
     sim_unlock(guest.sim);
     return fits;
 }
@@ -179,6 +184,7 @@ static CUresult begin_context(unsigned device, uint32_t *ret_context)
 
     guest.charged_bytes[context] = 0;
     guest.small_bytes[context] = guest.small_own_bytes[context] = 0;
+    guest.spare_streams[context] = 0;
     guest.users[context] = 1;
     memset(limits[context], 0, sizeof(limits[context]));
     r = take_memory(context, sim_spec_of(s, device)->context_bytes);

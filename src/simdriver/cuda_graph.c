@@ -214,21 +214,21 @@ static void end_sides(struct graph *exec)
     }
 }
 
-/* In each kernel's context; for other nodes in the one that is current where it is made, if any. */
+/* For each kernel, in its context. Other nodes take none. */
 static bool take_own(struct graph *exec)
 {
     const uint64_t each = guest_state()->header.driver.graph_node_bytes;
-    uint32_t current = 0;
 
-    (void)guest_current(&current);
     for (size_t i = 0; each && i < exec->count; i++) {
-        uint32_t context = exec->nodes[i]->context ? exec->nodes[i]->context : current;
-        struct graph_side *side = context ? side_in(exec, context) : NULL;
+        const struct graph_node *node = exec->nodes[i];
+        struct graph_side *side;
 
-        if (context && !side)
+        if (node->type != CU_GRAPH_NODE_TYPE_KERNEL)
+            continue;
+        side = side_in(exec, node->context);
+        if (!side)
             return false;
-        if (side)
-            side->own_bytes += each;
+        side->own_bytes += each;
     }
     for (struct graph_side *side = exec->sides; side; side = side->next) {
         if (guest_charge_own(side->context, side->own_bytes))

@@ -6,6 +6,20 @@
 #include "simdriver/green.h"
 #include "simdriver/guest.h"
 
+uint32_t guest_stream_new(uint32_t context, unsigned flags)
+{
+    uint32_t *spare = &guest.spare_streams[context], i;
+
+    if (!*spare) {
+        if (!guest_charge_own_locked(context, (uint64_t)guest_state()->header.driver.stream_bytes))
+            return 0;
+        *spare = 1;
+    }
+    i = sim_stream_new(guest_state(), context, flags);
+    *spare -= i != 0;
+    return i;
+}
+
 PUBLIC CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 {
     uint32_t context, i;
@@ -17,7 +31,7 @@ PUBLIC CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
         return CUDA_ERROR_INVALID_VALUE;
 
     (void)sim_lock(guest.sim);
-    i = sim_stream_new(guest_state(), context, flags);
+    i = guest_stream_new(context, flags);
     if (i) {
         green_note_stream(i);
         *stream = guest_stream_handle(i);
@@ -49,6 +63,7 @@ PUBLIC CUresult cuStreamDestroy_v2(CUstream stream)
         sim_advance(guest_state(), guest_context(guest_state()->streams[i].context)->device,
                     sim_now(guest_state()));
         guest_drop_capture(i);
+        guest.spare_streams[guest_state()->streams[i].context]++;
         sim_stream_free(guest_state(), i);
     }
     sim_unlock(guest.sim);

@@ -57,7 +57,7 @@ struct graph_node {
 /* What one that can be launched has in a context in which kernels of it run. */
 struct graph_side {
     uint32_t context, context_gen;
-    uint64_t own_bytes;          /* of device memory, for its nodes */
+    uint64_t own_bytes;          /* of device memory, for its kernels */
     uint32_t stream, stream_gen; /* for them where it is launched in another context; 0: not yet */
     struct graph_side *next;
 };

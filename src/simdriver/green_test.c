@@ -14,7 +14,7 @@
 #include "simdriver/testing.h"
 
 #define PRIMARY_BYTES (100 * MIB)
-#define GREEN_BYTES (2 * MIB)
+#define GREEN_BYTES (6 * MIB)
 #define SM 1
 
 static CUdevResourceDesc half(CUdevice device)

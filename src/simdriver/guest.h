@@ -46,6 +46,7 @@ struct guest {
     uint64_t charged_bytes[SIM_CONTEXTS];
     uint64_t small_bytes[SIM_CONTEXTS];
     uint64_t small_own_bytes[SIM_CONTEXTS]; /* of what the driver takes for itself */
+    uint32_t spare_streams[SIM_CONTEXTS];   /* ended ones, whose memory is the next ones' */
     unsigned users[SIM_CONTEXTS];           /* of one that is no primary context */
 };
 
@@ -118,6 +119,10 @@ CUresult guest_find_stream(CUstream handle, bool per_thread, uint32_t context,
                            uint32_t *ret_stream);
 CUstream guest_stream_handle(uint32_t stream);
 
+/* Under the machine's lock. A stream with a handle: takes memory, unless one that was destroyed
+ * left some to its context. 0: there is no room. */
+uint32_t guest_stream_new(uint32_t context, unsigned flags);
+
 /* Under the machine's lock. What stands for another process' event is found as that one, while it
  * is there; guest_find_own_event() finds it itself. */
 bool guest_find_event(CUevent handle, uint32_t *ret_event);
@@ -160,6 +165,7 @@ void guest_discharge(uint32_t context, uint64_t bytes);
 void guest_discharge_locked(uint32_t context, uint64_t bytes);
 /* For the context itself, its heaps, its code. */
 bool guest_charge_own(uint32_t context, uint64_t bytes);
+bool guest_charge_own_locked(uint32_t context, uint64_t bytes); /* with the machine's lock */
 void guest_discharge_own(uint32_t context, uint64_t bytes);
 
 /* The host has waited for some work: pools give back what they need not keep. No lock held. */

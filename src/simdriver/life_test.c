@@ -70,6 +70,41 @@ static void in_granules(uint64_t granule)
     HOLDS(used_bytes() == 0);
 }
 
+/* What streams take stays with their context, for its next ones. */
+static void streams(void)
+{
+    const uint64_t each = 557 * KIB;
+    uint64_t room = 16 * GIB - 2 * CONTEXT_BYTES;
+    CUcontext context, other;
+    CUstream stream[3];
+    CUdeviceptr rest;
+
+    OK(cuInit(0));
+    OK(cuCtxCreate_v2(&other, 0, 0));
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    for (size_t i = 0; i < ARRAY_SIZE(stream); i++)
+        OK(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+    HOLDS(used_bytes() == 2 * CONTEXT_BYTES + 3 * each);
+    for (size_t i = 0; i < ARRAY_SIZE(stream); i++)
+        OK(cuStreamDestroy_v2(stream[i]));
+    HOLDS(used_bytes() == 2 * CONTEXT_BYTES + 3 * each);
+    for (size_t i = 0; i < ARRAY_SIZE(stream) - 1; i++)
+        OK(cuStreamCreateWithPriority(&stream[i], CU_STREAM_DEFAULT, -1));
+    HOLDS(used_bytes() == 2 * CONTEXT_BYTES + 3 * each);
+
+    /* Not for another's, and not beyond what the card has. */
+    OK(cuCtxSetCurrent(other));
+    OK(cuMemAlloc_v2(&rest, room - 4 * each + 512));
+    GIVES(CUDA_ERROR_OUT_OF_MEMORY, cuStreamCreate(&stream[2], CU_STREAM_NON_BLOCKING));
+    OK(cuCtxSetCurrent(context));
+    OK(cuStreamCreate(&stream[2], CU_STREAM_NON_BLOCKING));
+    OK(cuMemFree_v2(rest));
+    OK(cuCtxDestroy_v2(context));
+    HOLDS(used_bytes() == CONTEXT_BYTES);
+}
+
+HOLDS_IN(what_streams_take_stays_with_their_context, "stream=557Ki", streams)
+
 static void granule_512(void)
 {
     in_granules(512);
@@ -335,6 +370,7 @@ static void a_stale_handle_is_an_error_or_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_streams_take_stays_with_their_context),
         cmocka_unit_test(memory_is_given_out_in_granules),
         cmocka_unit_test(a_granule_has_to_fit_whole),
         cmocka_unit_test(a_context_lives_while_it_is_attached),

@@ -114,7 +114,8 @@ struct sim_driver_spec {
     unsigned host_memory;        /* enum sim_host_memory */
     int64_t context_time_ns;     /* that it takes to make a context */
     int64_t granule_bytes;       /* in which device memory is given out */
-    int64_t graph_node_bytes;    /* of device memory for each node of what can be launched */
+    int64_t graph_node_bytes;    /* of device memory for each kernel of what can be launched */
+    int64_t stream_bytes;        /* the same for each stream */
     int64_t event_resolution_ns; /* of events' times */
     int64_t queues;              /* hardware queues of a context; its streams share them */
     int64_t clock_drift_ppm;     /* by which the GPUs' clocks run faster than the host's */

@@ -12,7 +12,8 @@
 enum option_kind {
     OPTION_WORD,
     OPTION_DURATION,
-    OPTION_AMOUNT,
+    OPTION_AMOUNT, /* a power of two */
+    OPTION_BYTES,  /* any */
     OPTION_NUMBER,
 };
 
@@ -129,10 +130,17 @@ static const struct option options[] = {
     },
     {
         .key = "graph-node",
-        .kind = OPTION_AMOUNT,
+        .kind = OPTION_BYTES,
         .member = MEMBER(graph_node_bytes),
         .max = 1 << 20,
-        .wrong = "neither 0 nor a power of two up to 1Mi",
+        .wrong = "not an amount of memory up to 1Mi",
+    },
+    {
+        .key = "stream",
+        .kind = OPTION_BYTES,
+        .member = MEMBER(stream_bytes),
+        .max = 64 << 20,
+        .wrong = "not an amount of memory up to 64Mi",
     },
     {
         .key = "event-resolution",
@@ -249,7 +257,7 @@ const char *sim_driver_set(struct sim_driver_spec *driver, const char *key, cons
         return read_word(option, value, (unsigned *)((char *)driver + option->member));
     if (option->kind == OPTION_DURATION)
         wrong = sim_parse_duration(value, &number);
-    else if (option->kind == OPTION_AMOUNT)
+    else if (option->kind == OPTION_AMOUNT || option->kind == OPTION_BYTES)
         wrong = read_amount(option, value, &number);
     else
         wrong = read_signed(option, value, &number);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "region/ledger.h"
+#include "vgpu/compute.h"
 #include "vgpu/contexts.h"
 #include "vgpu/given.h"
 #include "vgpu/pools.h"
@@ -158,10 +159,11 @@ bool hidden_is_exceeded(const struct vgpu_device *device)
 
 static void say_exceeded(const struct vgpu_device *device, uint64_t units)
 {
-    vgpu_say(VGPU_WORD_HIDDEN,
-             "%s: the driver took %llu MiB for code, stacks or heaps; with them the limit is "
-             "exceeded, and no more memory is given until some is freed",
-             device->uuid, (unsigned long long)(units * LEDGER_UNIT >> 20));
+    vgpu_say(
+        VGPU_WORD_HIDDEN,
+        "%s: the driver took %llu MiB for code, stacks, heaps or streams; with them the limit is "
+        "exceeded, and no more memory is given until some is freed",
+        device->uuid, (unsigned long long)(units * LEDGER_UNIT >> 20));
 }
 
 void hidden_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
@@ -307,6 +309,11 @@ bool hidden_settle(struct vgpu_device *device)
     return settled.surplus > 0;
 }
 
+bool hidden_is_full(struct vgpu_device *device)
+{
+    return hidden_is_exceeded(device) && (!hidden_settle(device) || hidden_is_exceeded(device));
+}
+
 uint64_t hidden_settled_units(struct vgpu_device *device)
 {
     uint64_t units;
@@ -387,6 +394,14 @@ void hidden_make_due_soon(void)
 
     for (unsigned i = 0; i < vgpu.device_count; i++)
         make_due_by(&hidden_moments[i], soon_ns);
+}
+
+void hidden_look_soon(void)
+{
+    if (vgpu_mode() != VGPU_ON)
+        return;
+    hidden_make_due_soon();
+    (void)watch_start();
 }
 
 void hidden_make_due(void)

@@ -46,6 +46,9 @@ void hidden_settle_due(struct vgpu_device *device);
 void hidden_make_due(void);
 void hidden_make_due_soon(void);
 
+/* The same, also where the program does nothing more. */
+void hidden_look_soon(void);
+
 /* Settles what is due; the watching thread's call. */
 void hidden_tick(void);
 
@@ -62,6 +65,9 @@ bool hidden_is_left(const struct vgpu_device *device);
 
 /* Whether more is charged than the limit, now. */
 bool hidden_is_exceeded(const struct vgpu_device *device);
+
+/* And still so when NVML has been asked. */
+bool hidden_is_full(struct vgpu_device *device);
 
 void hidden_after_fork(void);
 

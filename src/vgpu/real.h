@@ -55,7 +55,6 @@
     X(cuStreamGetCtx_v2)                                                                           \
     X(cuStreamGetGreenCtx)                                                                         \
     X(cuThreadExchangeStreamCaptureMode)                                                           \
-    X(cuStreamCreate)                                                                              \
     X(cuStreamQuery)                                                                               \
     X(cuStreamQuery_ptsz)                                                                          \
     X(cuStreamIsCapturing)                                                                         \

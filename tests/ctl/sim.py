@@ -59,7 +59,7 @@ class Sim(CtlTest):
         driver = self.show()["driver"]
         self.assertEqual((driver["captures"], driver["granule"]), ("kind", str(2 * MIB)))
         self.assertEqual((driver["queues"], driver["event-resolution"], driver["clock-drift"]), ("8", "500ns", "20"))
-        self.assertEqual(driver["context-time"], "100ms")
+        self.assertEqual((driver["context-time"], driver["graph-node"], driver["stream"]), ("100ms", "3328", str(557 << 10)))
         again = ["sim", "create", self.folder / "second"]
         for key, value in driver.items():
             again += ["--driver", f"{key}={value}"]

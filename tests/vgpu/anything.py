@@ -83,12 +83,13 @@ class Setting:
             self.environment["CUDA_VISIBLE_DEVICES"] = "1,0"
         # Mostly none, for where there is some the account may be late, and is not held to the byte.
         self.driver["graph-node"] = chance.choice(["0", "0", "64Ki"])
+        self.driver["stream"] = "0"  # of what they take: tests/vgpu/stream_memory.py
 
     @classmethod
     def plain(cls, gpus=1, limit=512 * MIB, cores=None, driver={}, strict=False):
         setting = cls.__new__(cls)
         setting.gpus, setting.limit, setting.cores, setting.environment = gpus, limit, cores, {}
-        setting.driver = {"loading": "lazy", "graph-node": "0"} | driver
+        setting.driver = {"loading": "lazy", "graph-node": "0", "stream": "0"} | driver
         setting.unseen = setting.file = False
         setting.managed = "full"
         return setting
@@ -659,6 +660,8 @@ class Judge:
             return CONTEXT + (self.code_bytes() if self.setting.eager else 0)
         if name.startswith("cuGraphInstantiate"):
             return max(1, self.setting.nodes)  # of graphs that were made before as well
+        if name.startswith(("cuStreamCreate", "cuGreenCtxStreamCreate")):
+            return 1  # none is made where more is charged than the limit
         if name.startswith(("cuModuleLoad", "cuLibraryLoad")):
             return max(1, paged(self.image_bytes(call)) * self.contexts if self.setting.eager else 1)
         if name == "cuCtxSetLimit":

@@ -131,7 +131,7 @@ def ask(python, script, environment, prefix, name, said=""):
 
 
 python = interpreter(BUILD / "bindings", PACKAGES, skip)
-machine = Machine(memory=8 * GIB, context=CONTEXT)
+machine = Machine(memory=8 * GIB, context=CONTEXT, driver={"stream": "0"})
 environment = bare_environment(machine)
 limited = [HAMICTL, "run", "--gpumem", "2g", "--gpucores", "50", "--"]
 

@@ -52,10 +52,16 @@ class Grapher(Caller):
         self.last = node
         return code
 
-    def work(self, number, ns, graph=1):
-        """A kernel node."""
+    def load(self):
         self.must("cuModuleLoadData", f"n{slot('module')}", KERNEL)
         self.must("cuModuleGetFunction", f"n{slot('function')}", f"h{slot('module')}", b"one")
+
+    def work(self, number, ns, graph=1):
+        """A kernel node."""
+        self.load()
+        self.kernel(number, ns, graph)
+
+    def kernel(self, number, ns, graph):
         node = slot("node", number)
         self.must("cuGraphAddKernelNode_v2", f"n{node}", f"h{slot('graph', graph)}", *self.after(), f"q{slot('function')},100,{ns}")
         self.last = node
@@ -84,8 +90,8 @@ class Grapher(Caller):
 
 
 def new_machine(gpus=1, **driver):
-    """What nodes take by themselves is check_nodes()'s."""
-    return Machine(gpus=gpus, memory=4 * GIB, context=CONTEXT, driver={"graph-node": "0"} | driver)
+    """What nodes take by themselves is check_nodes()'s; what streams do is vgpu/stream_memory's."""
+    return Machine(gpus=gpus, memory=4 * GIB, context=CONTEXT, driver={"graph-node": "0", "stream": "0"} | driver)
 
 
 def agree(title, machine, one, wanted):
@@ -385,11 +391,13 @@ NODE = 64 << 10  # that each node takes once it can be launched
 
 
 class Plain(Grapher):
-    """Of nodes that do nothing."""
+    """Of kernels in no order."""
 
     def nodes(self, count, graph=1):
+        self.load()
         for _ in range(count):
-            self.must("cuGraphAddEmptyNode", f"n{slot('node')}", f"h{slot('graph', graph)}", 0, 0)
+            self.last = None
+            self.kernel(1, 1, graph)
 
     def plain(self, count, graph=1):
         self.new(graph)
@@ -467,7 +475,7 @@ def check_bodies():
 
 def check_nodes_elsewhere(current, sentence):
     """What nodes take on another device than the current one, or where none is current."""
-    machine = Machine(gpus=2, memory=4 * GIB, context=CONTEXT, driver={"graph-node": NODE})
+    machine = Machine(gpus=2, memory=4 * GIB, context=CONTEXT, driver={"graph-node": NODE, "stream": "0"})
     one = Plain(limited_environment(machine, memory=LIMIT)).begin()
     Caller.begin(one, 1)
     one.new()

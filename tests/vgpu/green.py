@@ -11,7 +11,7 @@ sys.path.insert(0, __file__.rsplit("/", 1)[0])
 from caller import *
 from harness import *
 
-CONTEXT, GREEN = 60 * MIB, 2 * MIB
+CONTEXT, GREEN = 60 * MIB, 6 * MIB
 LIMIT = 256 * MIB
 DETACHED, DESTROYED = 917, 709
 NON_BLOCKING = 1
@@ -100,7 +100,7 @@ def launch(one, stream=0, ns=1000):
 
 
 def check_many():
-    machine = Machine(gpus=1, memory=4 * GIB, context=CONTEXT)
+    machine = Machine(gpus=1, memory=4 * GIB, context=CONTEXT, driver={"stream": "0"})
     one = Greens(limited_environment(machine, memory=LIMIT, cores=50)).start()
     one.must("cuDevicePrimaryCtxRetain", f"n{slot('context')}", 0)
     one.must("cuCtxSetCurrent", f"h{slot('context')}")

@@ -189,7 +189,7 @@ def in_container(own_proc=True):
 
 def busy_neighbours(sentence, pids, container=()):
     """Beside those who take and give back gigabytes, and others whose contexts come and go."""
-    machine = Machine(memory=40 * GIB, driver={"context-time": "60ms", "pids": pids})
+    machine = Machine(memory=40 * GIB, driver={"context-time": "60ms", "pids": pids, "stream": "0"})
     bare = bare_environment(machine)
     neighbours = [begin("init create say churn=20000", bare) for _ in range(2)]
     for neighbour in neighbours:
@@ -227,7 +227,7 @@ def same_namespace_number():
     container = in_container(own_proc=False)
     if not container:
         return
-    machine = Machine(memory=40 * GIB, driver={"pids": "host"})
+    machine = Machine(memory=40 * GIB, driver={"pids": "host", "stream": "0"})
     environment = limited_environment(machine, memory=1 * GIB)
     said = []
     for _ in range(3):
@@ -261,7 +261,7 @@ def beside_another(sentence, told, **limits):
     container = in_container(own_proc=False)
     if not container:
         return
-    machine = Machine(memory=40 * GIB, driver={"context-time": "800ms", "pids": "host"})
+    machine = Machine(memory=40 * GIB, driver={"context-time": "800ms", "pids": "host", "stream": "0"})
     region = new_region()
     environment = limited_environment(machine, memory=2 * GIB, region=region, **limits)
     running = start([*container, HIDDEN, *"init alloc=1 wait create launch=64M alloc=2M say wait".split()], environment)

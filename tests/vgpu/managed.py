@@ -66,7 +66,7 @@ class Manager(Caller):
 
 
 def new_machine(gpus=1):
-    return Machine(gpus=gpus, memory=4 * GIB, context=CONTEXT)
+    return Machine(gpus=gpus, memory=4 * GIB, context=CONTEXT, driver={"stream": "0"})
 
 
 def pages(machine, one):

@@ -300,7 +300,7 @@ class Orders:
 def main():
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 40
-    machine = Machine(memory=4 * GIB, context=CONTEXT, driver={"multicast": "yes", "graph-node": "0"})
+    machine = Machine(memory=4 * GIB, context=CONTEXT, driver={"multicast": "yes", "graph-node": "0", "stream": "0"})
     wrong = []
     for i in range(seed, seed + count):
         orders = Orders(random.Random(i), machine, new_region())

@@ -65,7 +65,7 @@ class Pooler(Caller):
 
 
 def new_machine(gpus=1, **driver):
-    return Machine(gpus=gpus, memory=4 * GIB, context=CONTEXT, driver=driver)
+    return Machine(gpus=gpus, memory=4 * GIB, context=CONTEXT, driver={"stream": "0"} | driver)
 
 
 def agree(title, machine, one, wanted):
@@ -369,7 +369,7 @@ def told(region, key):
 
 def check_host_pools():
     """The simulator's pools of the host: they take nothing of a card, and a device has them once it is given access."""
-    machine = Machine(gpus=2, memory=4 * GIB, context=CONTEXT)
+    machine = Machine(gpus=2, memory=4 * GIB, context=CONTEXT, driver={"stream": "0"})
     one = Pooler(bare_environment(machine)).begin()
     props = lambda place, number=0, handles=0: struct.pack("<iiiiQQ56x", 1, handles, place, number, 0, 0)
     create = lambda *words: one.call("cuMemPoolCreate", f"n{slot('pool', 2)}", props(*words))
