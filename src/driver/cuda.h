@@ -58,6 +58,11 @@ enum {
     CU_LIMIT_PRINTF_FIFO_SIZE = 1,
     CU_LIMIT_MALLOC_HEAP_SIZE = 2,
 };
+typedef int CUfunction_attribute;
+enum {
+    CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
+    CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3, /* of a thread */
+};
 typedef int CUjit_option;
 typedef int CUlibraryOption;
 typedef int CUstreamCaptureMode;
@@ -838,7 +843,9 @@ CUresult cuLibraryUnload(CUlibrary library);
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel);
 CUresult cuFuncGetModule(CUmodule *module, CUfunction function);
-CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function);
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function);
+CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel,
+                              CUdevice device);
 CUresult cuFuncLoad(CUfunction function);
 CUresult cuFuncIsLoaded(int *state, CUfunction function);
 CUresult cuParamSetv(CUfunction function, int offset, void *bytes, unsigned int size);

@@ -303,9 +303,9 @@ static void set_limits(bool keeps)
     HOLDS(value == 8 * MIB);
     OK(cuCtxSetLimit(FIFO, MIB));
     OK(cuCtxSetLimit(STACK, 1024));
-    HOLDS(testing_used_bytes() == CONTEXT_BYTES + (keeps ? 110 * MIB + THREADS * 1024 : 0));
+    HOLDS(testing_used_bytes() == CONTEXT_BYTES + (keeps ? 110 * MIB : 0));
     OK(cuCtxSetLimit(HEAP, 58 * MIB));
-    HOLDS(testing_used_bytes() == CONTEXT_BYTES + (keeps ? 110 * MIB + THREADS * 1024 : 50 * MIB));
+    HOLDS(testing_used_bytes() == CONTEXT_BYTES + (keeps ? 110 * MIB : 50 * MIB));
 
     /* What can't be had changes nothing. */
     GIVES(CUDA_ERROR_OUT_OF_MEMORY, cuCtxSetLimit(STACK, 1 << 20));
@@ -343,6 +343,7 @@ static void stack_for_a_kernel(void)
     OK(cuModuleLoadData(&module, "hamisim-module 1\nsize=0\nkernel deep local=5120\n"
                                  "kernel deeper local=99999999\nkernel flat local=512\n"));
     OK(launch(find(module, "flat")));
+    OK(cuFuncLoad(find(module, "deep")));
     HOLDS(testing_used_bytes() == CONTEXT_BYTES);
     OK(launch(find(module, "deep")));
     HOLDS(testing_used_bytes() == CONTEXT_BYTES + THREADS * 4096);
@@ -350,6 +351,15 @@ static void stack_for_a_kernel(void)
     HOLDS(value == 5120);
     OK(launch(find(module, "flat")));
     GIVES(CUDA_ERROR_OUT_OF_MEMORY, launch(find(module, "deeper")));
+    HOLDS(testing_used_bytes() == CONTEXT_BYTES + THREADS * 4096);
+
+    /* A limit is what the context has from then on, until the next launch. */
+    testing_step(NS_PER_MS);
+    OK(cuCtxSetLimit(STACK, 3072));
+    HOLDS(testing_used_bytes() == CONTEXT_BYTES + THREADS * 2048);
+    OK(launch(find(module, "flat")));
+    HOLDS(testing_used_bytes() == CONTEXT_BYTES + THREADS * 2048);
+    OK(launch(find(module, "deep")));
     HOLDS(testing_used_bytes() == CONTEXT_BYTES + THREADS * 4096);
     OK(cuModuleUnload(module));
     HOLDS(testing_used_bytes() == CONTEXT_BYTES + THREADS * 4096);
@@ -362,6 +372,78 @@ static void the_stack_grows_by_what_a_kernel_needs(void **state)
 {
     (void)state;
     assert_int_equal(testing_run("", stack_for_a_kernel), 0);
+}
+
+static void stack_for_a_graph(void)
+{
+    CUgraphExec exec;
+    CUstream stream;
+    CUmodule module;
+    CUgraph graph;
+    size_t value;
+
+    begin();
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuModuleLoadData(&module, "hamisim-module 1\nsize=0\nkernel deep local=5000\n"));
+    OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(testing_launch(find(module, "deep"), stream, 1, 1000, 0));
+    OK(cuStreamEndCapture(stream, &graph));
+    HOLDS(testing_used_bytes() == CONTEXT_BYTES);
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    HOLDS(testing_used_bytes() == CONTEXT_BYTES + THREADS * 3984);
+    OK(cuCtxGetLimit(&value, STACK));
+    HOLDS(value == 5008);
+    OK(cuCtxSetLimit(STACK, 1024));
+    HOLDS(testing_used_bytes() == CONTEXT_BYTES);
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuCtxGetLimit(&value, STACK));
+    HOLDS(value == 5008);
+}
+
+static void the_stack_grows_as_a_graph_becomes_executable(void **state)
+{
+    (void)state;
+    assert_int_equal(testing_run("", stack_for_a_graph), 0);
+}
+
+static void attributes(void)
+{
+    static const char deep[] = "hamisim-module 1\nsize=0\nkernel deep local=5120\n";
+    CUfunction function;
+    CUlibrary library;
+    CUkernel kernel;
+    CUmodule module;
+    int value;
+
+    begin();
+    OK(cuModuleLoadData(&module, deep));
+    OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, find(module, "deep")));
+    HOLDS(value == 5120);
+    OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+    HOLDS(value == 100);
+    OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 0));
+    HOLDS(value * 100 == THREADS);
+
+    OK(cuLibraryLoadData(&library, deep, NULL, NULL, 0, NULL, NULL, 0));
+    OK(cuLibraryGetKernel(&kernel, library, "deep"));
+    OK(cuKernelGetAttribute(&value, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, kernel, 0));
+    HOLDS(value == 5120);
+    OK(cuKernelGetFunction(&function, kernel));
+    OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function));
+    HOLDS(value == 5120);
+    HOLDS(testing_used_bytes() == CONTEXT_BYTES);
+
+    /* Each answers for its own kind of handle. */
+    GIVES(CUDA_ERROR_INVALID_HANDLE, cuFuncGetAttribute(&value, 3, (CUfunction)kernel));
+    GIVES(CUDA_ERROR_INVALID_HANDLE, cuKernelGetAttribute(&value, 3, (CUkernel)function, 0));
+    GIVES(CUDA_ERROR_INVALID_DEVICE, cuKernelGetAttribute(&value, 3, kernel, 9));
+    GIVES(CUDA_ERROR_INVALID_VALUE, cuKernelGetAttribute(NULL, 3, kernel, 0));
+}
+
+static void what_a_kernel_needs_of_the_stack_is_told(void **state)
+{
+    (void)state;
+    assert_int_equal(testing_run("", attributes), 0);
 }
 
 static CUresult make_limit(struct call *call)
@@ -469,6 +551,8 @@ int main(void)
         cmocka_unit_test(loading_may_wait_for_the_context),
         cmocka_unit_test(heaps_grow_with_limits_and_stay_grown),
         cmocka_unit_test(the_stack_grows_by_what_a_kernel_needs),
+        cmocka_unit_test(the_stack_grows_as_a_graph_becomes_executable),
+        cmocka_unit_test(what_a_kernel_needs_of_the_stack_is_told),
         cmocka_unit_test(the_stack_changes_once_earlier_work_is_done),
         cmocka_unit_test(a_context_can_take_its_time),
         cmocka_unit_test(a_context_that_finds_no_room_half_way_leaves_nothing),

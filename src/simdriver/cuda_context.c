@@ -12,6 +12,7 @@ enum {
     LIMIT_MALLOC_HEAP_SIZE = 2,
     LIMIT_COUNT = 10,
     STACK_THREADS = 2048, /* of a multiprocessor, each with a stack */
+    STACK_STEP = 16,      /* in which its limit is kept */
     CREATION_STEPS = 4,   /* in which a context takes its memory */
     API_VERSION = 3020,
 };
@@ -607,9 +608,12 @@ static bool limit_bytes(uint32_t context, CUlimit limit, size_t value, uint64_t 
 static CUresult set_limit(uint32_t context, CUlimit limit, size_t value)
 {
     struct limit *l = &limits[context][limit];
-    bool keeps = guest_state()->header.driver.heaps == SIM_HEAPS_KEEP;
+    /* The stack is always as large as the limit was last set to. */
+    bool keeps = limit != LIMIT_STACK_SIZE && guest_state()->header.driver.heaps == SIM_HEAPS_KEEP;
     uint64_t bytes, more;
 
+    if (limit == LIMIT_STACK_SIZE && value <= SIZE_MAX - STACK_STEP)
+        value = round_to(value, STACK_STEP);
     if (!limit_bytes(context, limit, value, &bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     more = bytes - MIN(bytes, l->taken_bytes);
@@ -627,9 +631,15 @@ static CUresult set_limit(uint32_t context, CUlimit limit, size_t value)
 
 bool guest_grow_stack(uint32_t context, uint64_t bytes)
 {
-    if (bytes <= limit_value(context, LIMIT_STACK_SIZE))
+    bool grown;
+
+    if (!bytes)
         return true;
-    return set_limit(context, LIMIT_STACK_SIZE, bytes) == CUDA_SUCCESS;
+    (void)pthread_mutex_lock(&guest.lock);
+    grown = bytes <= limit_value(context, LIMIT_STACK_SIZE) ||
+            set_limit(context, LIMIT_STACK_SIZE, bytes) == CUDA_SUCCESS;
+    (void)pthread_mutex_unlock(&guest.lock);
+    return grown;
 }
 
 /* The stack's changes at once, and waits for what is running on the old one. */

@@ -252,6 +252,18 @@ static bool kernels_can_run(const struct graph *exec)
     return true;
 }
 
+/* Whether each kernel's context has a stack that is large enough, or room for it. */
+static bool kernels_have_stack(const struct graph *exec)
+{
+    for (size_t i = 0; i < exec->count; i++) {
+        const struct graph_node *node = exec->nodes[i];
+
+        if (node->context && !guest_grow_stack(node->context, node->local_bytes))
+            return false;
+    }
+    return true;
+}
+
 static void end_exec(struct graph *exec)
 {
     if (!exec)
@@ -278,7 +290,7 @@ static CUresult instantiate(CUgraphExec *ret, struct graph *graph, unsigned long
     r = exec ? flatten(exec, graph) : CUDA_ERROR_OUT_OF_MEMORY;
     if (r == CUDA_SUCCESS && !kernels_can_run(exec))
         r = CUDA_ERROR_INVALID_VALUE;
-    if (r == CUDA_SUCCESS && !take_own(exec))
+    if (r == CUDA_SUCCESS && !(kernels_have_stack(exec) && take_own(exec)))
         r = CUDA_ERROR_OUT_OF_MEMORY;
     if (r != CUDA_SUCCESS) {
         end_exec(exec);
@@ -516,6 +528,9 @@ static CUresult launch(CUgraphExec handle, CUstream stream, bool per_thread)
     CUresult r;
     uint32_t i;
 
+    /* The limit may have been lowered since it was made. */
+    if (exec && kernels_can_run(exec) && !kernels_have_stack(exec))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     r = guest_enter_stream(stream, per_thread, &i);
     if (r != CUDA_SUCCESS)
         return r;

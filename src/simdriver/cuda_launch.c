@@ -96,6 +96,7 @@ static struct graph_node node_of(const CUDA_KERNEL_NODE_PARAMS *params,
         .context = context,
         .context_gen = guest_context(context)->gen,
         .kernel = *params,
+        .local_bytes = kernel->local_bytes,
         .counts = kernel->role == SIM_ROLE_COUNTS,
     };
 
@@ -126,6 +127,19 @@ static CUresult capture(uint32_t stream, const struct module_function *kernel,
     return guest_capture_node(stream, &node);
 }
 
+/* Makes the context's stack grow, unless nothing runs yet: for a graph it grows where that is made
+ * executable. */
+static bool has_stack(const struct module_function *kernel, CUstream stream, bool per_thread)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult r = CUDA_SUCCESS;
+
+    if (kernel->local_bytes)
+        r = (per_thread ? cuStreamIsCapturing_ptsz : cuStreamIsCapturing)(stream, &status);
+    return r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE ||
+           guest_grow_stack(module_context(kernel), kernel->local_bytes);
+}
+
 static CUresult launch(CUfunction function, const unsigned grid[3], const unsigned block[3],
                        CUstream stream, bool per_thread, struct parameters parameters)
 {
@@ -142,6 +156,8 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
     r = guest_current(&context);
     if (r == CUDA_SUCCESS)
         r = module_prepare(function, context, &kernel);
+    if (r == CUDA_SUCCESS && !has_stack(kernel, stream, per_thread))
+        r = CUDA_ERROR_OUT_OF_MEMORY;
     if (r != CUDA_SUCCESS)
         return r;
     if (is_of_the_model(kernel))

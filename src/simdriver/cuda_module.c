@@ -5,6 +5,7 @@
  * every context where one of their kernels is used.
  */
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -280,18 +281,36 @@ PUBLIC CUresult cuModuleGetLoadingMode(int *mode)
     return CUDA_SUCCESS;
 }
 
-PUBLIC CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function)
+static CUresult get_attribute(int *value, CUfunction_attribute attribute, const void *handle,
+                              bool is_kernel)
+{
+    const struct module_function *function = module_find_function((CUfunction)(uintptr_t)handle);
+
+    if (!value)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!function || (function->code->context == 0) != is_kernel)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *value = 0;
+    if (attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
+        *value = 1024;
+    else if (attribute == CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)
+        *value = (int)MIN(function->local_bytes, (uint64_t)INT_MAX);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
 {
     CUresult r = guest_check();
 
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!value)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!module_find_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
-    *value = attribute == 0 ? 1024 : 0; /* threads a block, the most */
-    return CUDA_SUCCESS;
+    return r == CUDA_SUCCESS ? get_attribute(value, attribute, function, false) : r;
+}
+
+PUBLIC CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel,
+                                     CUdevice device)
+{
+    CUresult r = guest_check_device(device);
+
+    return r == CUDA_SUCCESS ? get_attribute(value, attribute, kernel, true) : r;
 }
 
 /* Libraries */
@@ -480,10 +499,6 @@ static CUresult load_function(struct module_function *function)
         return CUDA_SUCCESS;
     if (!guest_charge_own(function->code->context, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!guest_grow_stack(function->code->context, function->local_bytes)) {
-        guest_discharge_own(function->code->context, bytes);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     function->charged_bytes = bytes;
     __atomic_store_n(&function->loaded, 1, __ATOMIC_RELEASE);
     return CUDA_SUCCESS;

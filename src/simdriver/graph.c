@@ -154,6 +154,7 @@ void graph_set_work(struct graph_node *node, const struct graph_node *like)
     node->op = like->op;
     node->context = like->context;
     node->context_gen = like->context_gen;
+    node->local_bytes = like->local_bytes;
     node->kernel = like->kernel;
     node->kernel.kernelParams = node->pointers;
     memcpy(node->values, like->values, sizeof(node->values));

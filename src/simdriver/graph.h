@@ -35,6 +35,7 @@ struct graph_node {
     CUDA_KERNEL_NODE_PARAMS kernel;
     CUDA_MEMSET_NODE_PARAMS set; /* of memory; of a copy where to, and how much, */
     CUdeviceptr copied_from;     /* and where from */
+    uint64_t local_bytes;        /* a kernel's, of the stack */
     uint64_t values[2];          /* its parameters */
     void *pointers[2];
     struct graph *child;

@@ -242,7 +242,7 @@ void guest_multicast_wait(uint64_t handle);
 void guest_drop_modules(uint32_t context);
 CUresult guest_add_libraries(uint32_t context);
 
-/* guest.lock held: the context's stack is large enough for a kernel, if there is room. */
+/* The context's stack is at least so large for each thread, if there is room. */
 bool guest_grow_stack(uint32_t context, uint64_t bytes);
 
 /* Until all that was put into the context is done. */

@@ -61,7 +61,7 @@ struct module_function {
     struct module_code *code;
     char *name;
     uint32_t role;          /* enum sim_op_role */
-    uint32_t loaded;        /* its code, and the stack for it, are there */
+    uint32_t loaded;        /* its code is there */
     uint64_t charged_bytes; /* for its code alone */
     uint64_t local_bytes;
     uint64_t first; /* set by the launch interface of old: the first parameter */
@@ -72,8 +72,8 @@ struct module_function {
 struct module_function *module_find_function(CUfunction handle);
 
 /*
- * What a launch in the context really launches: of a kernel the function there. Its code is loaded
- * and the stack is large enough. CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_OUT_OF_MEMORY.
+ * What a launch in the context really launches: of a kernel the function there. Its code is loaded.
+ * CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_OUT_OF_MEMORY.
  */
 CUresult module_prepare(CUfunction handle, uint32_t context, struct module_function **ret_function);
 

@@ -12,7 +12,8 @@
 #include "vgpu/vgpu.h"
 
 /* A function is there to be launched that was not before; a launch of a function was tried, in that
- * context. */
+ * context, or elsewhere: in a capture, or nobody knows where. */
+#define CODE_ELSEWHERE ((CUcontext)1)
 void code_found_function(void);
 void code_launched(const void *function, CUcontext context, bool success);
 void code_forget_functions(void);

@@ -19,6 +19,8 @@
 __thread struct launch_cache launch_cache;
 __thread int compute_uncounted;
 
+static __thread unsigned costs_epoch; /* of the contexts, when its cached costs were; 0: never */
+
 static pthread_key_t thread_key; /* the row that the thread's cache belongs to */
 static bool has_thread_key;
 
@@ -31,6 +33,7 @@ void limiters_after_fork(void)
     if (has_thread_key)
         (void)pthread_setspecific(thread_key, NULL);
     watch_after_fork();
+    heaps_after_fork();
 }
 
 /* What the thread paid in advance is the container's again. */
@@ -126,6 +129,22 @@ static bool wait_for_turn(struct compute_row *row, CUcontext context, const stru
     return true;
 }
 
+/* Of functions that the thread knows to be launched already. */
+static void forget_costs(void)
+{
+    launch_cache.epoch = costs_epoch = 0;
+}
+
+/* They are looked at once more when contexts or functions have gone. */
+static void drop_stale_costs(unsigned epoch)
+{
+    if (costs_epoch == epoch)
+        return;
+    for (unsigned i = 0; i < LAUNCH_CACHE; i++)
+        launch_cache.costs[i].function = NULL;
+    costs_epoch = epoch;
+}
+
 /* How many launches the thread may make before the next is looked at. */
 static int until_next_count(const struct limiter *limiter)
 {
@@ -156,6 +175,9 @@ static bool admit_locked(struct compute_row *row, CUcontext context, const struc
             return false;
     } while (compute_await_end(row, launch->stream));
     if (share_is_limited(&row->device->share) || share_is_ranked(&row->device->share)) {
+        const unsigned epoch = contexts_epoch();
+
+        drop_stale_costs(epoch);
         explain_launches(&row->device->share, launch_cache.launches + 1,
                          (enum region_launch_kind)launch->kind);
         note_thread(row);
@@ -164,7 +186,7 @@ static bool admit_locked(struct compute_row *row, CUcontext context, const struc
             return true;
         }
         launch_cache.epoch =
-            atomic_load_explicit(&compute_captures, memory_order_relaxed) ? 0 : contexts_epoch();
+            atomic_load_explicit(&compute_captures, memory_order_relaxed) ? 0 : epoch;
     } else if (atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed) &&
                --compute_uncounted > 0) {
         explain_other(launch->kind);
@@ -249,7 +271,6 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
     struct inside inside;
     bool has_run = may_have_run(ticket, result);
 
-    code_launched(launch->function, launched_in(ticket->context), result == CUDA_SUCCESS);
     if (!row || (!ticket->ticket.sample && has_run))
         return;
 
@@ -260,6 +281,28 @@ static void end_launch(const struct launch *launch, struct compute_ticket *ticke
         limiter_end(&row->limiter, &ticket->ticket, has_run);
     unlock_mutex(&row->lock);
     compute_leave(&inside);
+}
+
+/* What a launch takes beside its time. It is given back what it paid if that exceeds the limit. */
+static CUresult admit_growth(const struct launch *launch, struct compute_ticket *ticket)
+{
+    const CUcontext context = ticket->context;
+    struct inside inside;
+    CUresult result;
+
+    if (launch->is_transfer || launch->kind == REGION_LAUNCH_GRAPH ||
+        code_was_launched(launch->function, launched_in(context)))
+        return CUDA_SUCCESS;
+    inside = compute_enter(compute_looked_in(launch->stream, context));
+    result = heaps_begin_launch(&ticket->growth, launch->function);
+    compute_leave(&inside);
+    if (result == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    code_found_function(); /* to ask may have loaded it */
+    end_launch(launch, ticket, result);
+    ticket->row = NULL;
+    forget_costs();
+    return result;
 }
 
 static bool begin_captured(const struct launch *launch)
@@ -337,6 +380,8 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
     if (!context)
         return compute_without_context();
     result = compute_admit_in(context, launch, ticket);
+    if (result == CUDA_SUCCESS)
+        result = admit_growth(launch, ticket);
     if (!compute_has_name(launch->stream) && atomic_load(&contexts_live) > 1)
         ticket->passed_ns = clock_now_ns();
     ticket->own_ns = explain_admitted(began_ns);
@@ -436,7 +481,10 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
         found_captured(launch, result);
         compute_end_captured();
     }
+    code_launched(launch->function, ticket->context ? launched_in(ticket->context) : CODE_ELSEWHERE,
+                  result == CUDA_SUCCESS && !is_elsewhere);
     end_launch(launch, ticket, result);
+    heaps_end_launch(&ticket->growth, result == CUDA_SUCCESS && !is_elsewhere);
     if (is_elsewhere)
         pay_late(launch, ticket->passed_ns);
     if (began_ns)

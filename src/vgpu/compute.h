@@ -11,6 +11,7 @@
 #include "vgpu/code.h"
 #include "vgpu/contexts.h"
 #include "vgpu/explain.h"
+#include "vgpu/heaps.h"
 #include "vgpu/limiter/limiter.h"
 
 struct compute_row;
@@ -25,6 +26,7 @@ struct compute_ticket {
     bool is_list;      /* the driver may refuse it when a part of it was launched */
     bool captured;     /* and nothing is charged: no capture ends before it is told */
     CUresult refused;  /* it can't be measured; CUDA_SUCCESS: it can */
+    struct heap_growth growth;
 };
 
 extern __thread struct launch_cache launch_cache __attribute__((tls_model("initial-exec")));

@@ -201,7 +201,7 @@ struct vgpu_device *contexts_device(CUcontext handle)
     return contexts_find(handle, &context) ? context.device : NULL;
 }
 
-void context_heap_grew(unsigned number, CUlimit limit, size_t value, uint64_t units)
+void context_heap_grew(unsigned number, CUlimit limit, size_t value, int64_t units)
 {
     struct context *context;
 
@@ -209,7 +209,7 @@ void context_heap_grew(unsigned number, CUlimit limit, size_t value, uint64_t un
         return;
     lock_mutex(&contexts.lock);
     context = &contexts.rows[number];
-    context->units += units;
+    context->units = (uint64_t)MAX((int64_t)context->units + units, INT64_C(0));
     if ((unsigned)limit < CONTEXT_HEAPS)
         context->heaps[limit] = MAX(context->heaps[limit], value);
     unlock_mutex(&contexts.lock);

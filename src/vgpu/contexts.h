@@ -22,12 +22,12 @@ enum {
  */
 unsigned context_current(void);
 
-/* A heap of the context has grown: what was charged for it goes with it. The largest that a limit
- * (CUlimit) was set to so far; 0: it was not set. */
+/* A heap of the context has grown, or shrunk: what was charged for it goes with it. The largest
+ * that a limit (CUlimit) was set to so far; 0: it was not set. */
 enum {
     CONTEXT_HEAPS = 3,
 };
-void context_heap_grew(unsigned number, CUlimit limit, size_t value, uint64_t units);
+void context_heap_grew(unsigned number, CUlimit limit, size_t value, int64_t units);
 size_t context_largest_heap(unsigned number, CUlimit limit);
 
 /*

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Code that is loaded into a context, and a context's heaps: measured, charged, undone beyond the
- * limit. */
+/* Code that is loaded into a context: measured, charged, undone beyond the limit. */
 
 #include "region/ledger.h"
 #include "vgpu/code.h"
@@ -282,77 +281,4 @@ PUBLIC CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary l
                                     const char *symbol)
 {
     GET_VARIABLE(cuLibraryGetManaged, library);
-}
-
-/* Stacks, heaps and the printf buffer live as long as the context, and are charged to it. */
-
-static uint64_t threads_of(const struct vgpu_device *device)
-{
-    int multiprocessors = 0, threads = 0;
-
-    (void)REAL(cuDeviceGetAttribute)(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-                                     device->handle);
-    (void)REAL(cuDeviceGetAttribute)(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
-                                     device->handle);
-    return (uint64_t)MAX(multiprocessors, 0) * (uint64_t)MAX(threads, 0);
-}
-
-/*
- * What a limit will take, in units, when it is raised to this value: each thread that there can be
- * has a stack, the heaps are what they say. What a larger value took once is likely still there.
- */
-static uint64_t heap_units(const struct vgpu_device *device, CUlimit limit, size_t old,
-                           size_t value)
-{
-    uint64_t more = value - MIN(value, old), bytes;
-
-    if (limit == CU_LIMIT_STACK_SIZE) {
-        if (__builtin_mul_overflow(more, threads_of(device), &bytes))
-            return LEDGER_UNITS_MAX + 1;
-        return ledger_units(bytes);
-    }
-    if (limit == CU_LIMIT_PRINTF_FIFO_SIZE || limit == CU_LIMIT_MALLOC_HEAP_SIZE)
-        return ledger_units(more);
-    return 0;
-}
-
-static CUresult set_limit(struct vgpu_device *device, CUlimit limit, size_t value)
-{
-    unsigned context = context_current();
-    enum overhead_outcome outcome;
-    struct overhead overhead;
-    CUresult result;
-    uint64_t units;
-    size_t old;
-
-    /* Asked first, so that it can be put back; and what the driver doesn't know it refuses. */
-    if (REAL(cuCtxGetLimit)(&old, limit) != CUDA_SUCCESS)
-        return REAL(cuCtxSetLimit)(limit, value);
-    units = heap_units(device, limit, MAX(old, context_largest_heap(context, limit)), value);
-    if (!overhead_begin(&overhead, device, OVERHEAD_HEAP, units))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-
-    result = REAL(cuCtxSetLimit)(limit, value);
-    outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
-    if (outcome == OVERHEAD_REFUSED) {
-        (void)REAL(cuCtxSetLimit)(limit, old);
-        overhead_undone(&overhead, 0);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (outcome == OVERHEAD_CHARGED)
-        context_heap_grew(context, limit, value, units);
-    if (result == CUDA_SUCCESS && value < old)
-        (void)hidden_settle(device); /* some drivers give a lowered limit's memory back */
-    return result;
-}
-
-PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
-{
-    enum vgpu_mode mode = vgpu_mode();
-    struct vgpu_device *device;
-
-    if (mode == VGPU_DENIED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    device = mode == VGPU_ON ? vgpu_granted_device() : NULL;
-    return device ? set_limit(device, limit, value) : REAL(cuCtxSetLimit)(limit, value);
 }

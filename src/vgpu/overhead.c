@@ -181,7 +181,8 @@ static enum overhead_outcome end_locked(struct overhead *overhead, bool made, ui
 
     account->advance -= overhead->charged;
     account->under_way--;
-    if (!made) {
+    /* A launch that failed may have made the stack grow. */
+    if (!made && !(overhead->of == OVERHEAD_HEAP && account->found)) {
         hidden_discharge(overhead->device, kind_of(overhead->of), overhead->charged);
         return OVERHEAD_NOTHING;
     }

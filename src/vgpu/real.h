@@ -46,7 +46,9 @@
     X(cuGraphKernelNodeGetParams_v2)                                                               \
     X(cuGraphMemcpyNodeGetParams)                                                                  \
     X(cuGraphMemsetNodeGetParams)                                                                  \
+    X(cuFuncGetAttribute)                                                                          \
     X(cuFuncGetModule)                                                                             \
+    X(cuKernelGetAttribute)                                                                        \
     X(cuModuleGetLoadingMode)                                                                      \
     X(cuCtxGetId)                                                                                  \
     X(cuPointerGetAttribute)                                                                       \

@@ -23,8 +23,8 @@
  *   graphs.c   what is made executable; graph_nodes.c, graph_walk.c, graph_demand.c, graph_homes.c
  * what it is made of, takes, and where it runs; graph_launch.c launches that allocate
  *   contexts.c, context_make.c, context_end.c, primary.c, green.c contexts; checkpoint.c processes
- * that come back; modules.c, code.c code; hidden.c, overhead.c what the driver takes for itself,
- * usage.c what NVML says of it
+ * that come back; modules.c, code.c code; heaps.c heaps and stacks; hidden.c, overhead.c what the
+ * driver takes for itself, usage.c what NVML says of it
  *   query.c    what a program may see; nvml.c, nvml_usage.c NVML, nvml_fixed.c what has one answer
  *   launch.c   launches; transfer.c setting memory and copies; explain.c what is told of them;
  * compute.c, compute_spread.c, watch.c the limiters of this process; limiter/ the compute share
@@ -129,6 +129,7 @@ enum vgpu_word {
     VGPU_WORD_MANAGED,
     VGPU_WORD_SPILL,
     VGPU_WORD_THREAD,
+    VGPU_WORD_STACK,
     VGPU_WORD_COUNT,
 };
 void vgpu_say(enum vgpu_word word, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -37,7 +37,7 @@ THREADS = 4
 # What the driver takes at a launch is charged within a second, mostly before the next allocation.
 STRICT = False
 # What libvgpu says, and may.
-FORESEEN = ["is refused: its memory is not accounted for", "the memory of graphs is not accounted for", "moves between host and device is not accounted for", "with them the limit is exceeded", "it may move what the limit has no room for"]
+FORESEEN = ["is refused: its memory is not accounted for", "the memory of graphs is not accounted for", "moves between host and device is not accounted for", "with them the limit is exceeded", "a kernel's local memory", "it may move what the limit has no room for"]
 
 entries = {}
 for line in (SOURCE / "src/driver/entries.txt").read_text().splitlines():
@@ -625,6 +625,10 @@ class Judge:
         self.graph_bytes = 0  # of all nodes that allocate
         self.captured = set()  # streams
 
+    def stack_bytes(self):
+        """What a launch may make a context's stack grow by."""
+        return (LOCAL_BYTES - DEFAULT_LIMITS[0]) * SMS * STACK_THREADS if self.stacks else 0
+
     def code_bytes(self):
         return sum(size for _, size in self.code)
 
@@ -650,6 +654,8 @@ class Judge:
             return paged(array_bytes(self.array_of(call))) or None
         if name == "cuMipmappedArrayCreate":
             return paged(array_bytes(self.array_of(call), numbers(2))) or None
+        if name.startswith(("cuLaunchKernel", "cuLaunchCooperative", "cuLaunchGrid")) or name == "cuLaunch":
+            return self.stack_bytes() or None
         if name == "cuIpcGetMemHandle":
             return 2 * MIB
         if name == "cuMemAllocManaged":
@@ -718,8 +724,7 @@ class Judge:
         """What launches load and make grow nobody can refuse, and it is charged a little later."""
         if STRICT:
             return 0
-        stacks = (LOCAL_BYTES - DEFAULT_LIMITS[0]) * SMS * STACK_THREADS if self.stacks else 0
-        return self.contexts * (stacks + self.code_bytes()) + self.unseen_bytes + self.node_bytes
+        return self.contexts * (self.stack_bytes() + self.code_bytes()) + self.unseen_bytes + self.node_bytes
 
     def numbers(self, call, words, used, room):
         """Checks what is told of sizes, right after which so much was in use. None, or what is wrong."""

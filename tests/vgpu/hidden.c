@@ -36,6 +36,24 @@ typedef int cu_library_load_fn(cu_handle *library, const void *image, void *, vo
                                void *, void *, unsigned);
 typedef int cu_kernel_fn(cu_handle *kernel, cu_handle library, const char *name);
 typedef int cu_kernel_function_fn(cu_handle *function, cu_handle kernel);
+struct cu_launch_config {
+    unsigned grid[3], block[3], shared;
+    cu_handle stream;
+    void *attributes;
+    unsigned attribute_count;
+};
+typedef int cu_launch_ex_fn(const struct cu_launch_config *config, cu_handle function,
+                            void **params, void **extra);
+typedef int cu_cooperative_fn(cu_handle function, unsigned gx, unsigned gy, unsigned gz,
+                              unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                              cu_handle stream, void **params);
+struct cu_launch_params {
+    cu_handle function;
+    unsigned grid[3], block[3], shared;
+    cu_handle stream;
+    void **params;
+};
+typedef int cu_launch_list_fn(struct cu_launch_params *list, unsigned count, unsigned flags);
 typedef int cu_export_fn(const void **table, const void *uuid);
 typedef int cu_primary_fn(cu_handle *context, int device);
 
@@ -60,6 +78,9 @@ static struct {
     cu_kernel_fn *kernel;
     cu_kernel_function_fn *kernel_function;
     cu_launch_fn *launch;
+    cu_launch_ex_fn *launch_ex;
+    cu_cooperative_fn *cooperative;
+    cu_launch_list_fn *launch_list;
     cu_void_fn *sync;
     cu_export_fn *export;
 } cu;
@@ -119,6 +140,9 @@ static const struct {
     {"cuLibraryGetKernel", &cu.kernel},
     {"cuKernelGetFunction", &cu.kernel_function},
     {"cuLaunchKernel", &cu.launch},
+    {"cuLaunchKernelEx", &cu.launch_ex},
+    {"cuLaunchCooperativeKernel", &cu.cooperative},
+    {"cuLaunchCooperativeKernelMultiDevice", &cu.launch_list},
     {"cuCtxSynchronize", &cu.sync},
     {"cuGetExportTable", &cu.export},
 };
@@ -349,23 +373,65 @@ static int verb_launch(const char *argument)
     return 0;
 }
 
-/* A kernel of a module of that size whose threads need so much stack: launch_deep=SIZE:STACK */
+static int launch_by(const char *way, cu_handle function)
+{
+    static int64_t kernel_ns = 1000;
+    static void *params[] = {&kernel_ns};
+    const struct cu_launch_config config = {.grid = {1, 1, 1}, .block = {32, 1, 1}};
+    struct cu_launch_params one = {
+        .function = function, .grid = {1, 1, 1}, .block = {32, 1, 1}, .params = params};
+
+    switch (*way) {
+    case 'x':
+        return cu.launch_ex(&config, function, params, NULL);
+    case 'c':
+        return cu.cooperative(function, 1, 1, 1, 32, 1, 1, 0, NULL, params);
+    case 'l':
+        return cu.launch_list(&one, 1, 0);
+    default:
+        return launch(function);
+    }
+}
+
+static const char *image_of_depth(const char *argument)
+{
+    static char image[160];
+
+    snprintf(image, sizeof(image), "hamisim-module 1\nsize=0\nkernel spin local=%llu\n",
+             (unsigned long long)number(argument));
+    return image;
+}
+
+static cu_handle deep;
+
+/* A kernel of a module of no size whose threads need so much stack, launched by that way:
+ * deep=STACK, deep=STACK:x (extended), :c (cooperative), :l (a list). */
 static int verb_deep(const char *argument)
 {
-    char image[160];
-    cu_handle own, function;
-    int code;
+    const char *way = strchr(argument, ':');
+    int code = cu.load(&module, image_of_depth(argument));
 
-    snprintf(image, sizeof(image), "hamisim-module 1\nsize=512\nkernel spin local=%llu\n",
-             (unsigned long long)number(argument));
-    code = cu.load(&own, image);
     if (code == CU_OK)
-        code = cu.function(&function, own, "spin");
+        code = cu.function(&deep, module, "spin");
     if (code == CU_OK)
-        code = launch(function);
+        code = launch_by(way ? way + 1 : "", deep);
     if (code == CU_OK)
         code = cu.sync();
     answered(code);
+    return 0;
+}
+
+/* The last one, so many times, by each of those ways. */
+static int verb_again(const char *argument)
+{
+    int code = CU_OK;
+
+    for (uint64_t i = number(argument); i && code == CU_OK; i--) {
+        code = launch_by(i % 2 ? "" : "x", deep);
+        if (i % 256 == 0)
+            cu.sync();
+    }
+    answered(code ? code : cu.sync());
     return 0;
 }
 
@@ -394,6 +460,18 @@ static int verb_kernel(const char *argument)
 {
     cu_handle library;
     int code = cu.load_library(&library, image_of(argument), NULL, NULL, 0, NULL, NULL, 0);
+
+    if (code == CU_OK)
+        code = cu.kernel(&kernel, library, "spin");
+    answered(code);
+    return 0;
+}
+
+/* The same of a library whose kernel needs so much stack. */
+static int verb_deep_kernel(const char *argument)
+{
+    cu_handle library;
+    int code = cu.load_library(&library, image_of_depth(argument), NULL, NULL, 0, NULL, NULL, 0);
 
     if (code == CU_OK)
         code = cu.kernel(&kernel, library, "spin");
@@ -721,17 +799,41 @@ struct verb {
 };
 
 static const struct verb verbs[] = {
-    {"init", verb_init},       {"create", verb_create},   {"many", verb_many},
-    {"destroy", verb_destroy}, {"attach", verb_attach},   {"detach", verb_detach},
-    {"retain", verb_retain},   {"unseen", verb_unseen},   {"release", verb_release},
-    {"reset", verb_reset},     {"limit", verb_limit},     {"was", verb_was},
-    {"alloc", verb_alloc},     {"fill", verb_fill},       {"free", verb_free},
-    {"module", verb_module},   {"unload", verb_unload},   {"launch", verb_launch},
-    {"deep", verb_deep},       {"library", verb_library}, {"work", verb_work},
-    {"threads", verb_threads}, {"beside", verb_beside},   {"squeeze", verb_squeeze},
-    {"churn", verb_churn},     {"say", verb_say},         {"wait", verb_wait},
-    {"sleep", verb_sleep},     {"cramped", verb_cramped}, {"kernel", verb_kernel},
-    {"spin", verb_spin},       {"pop", verb_pop},         {"restore", verb_restore},
+    {"init", verb_init},
+    {"create", verb_create},
+    {"many", verb_many},
+    {"destroy", verb_destroy},
+    {"attach", verb_attach},
+    {"detach", verb_detach},
+    {"retain", verb_retain},
+    {"unseen", verb_unseen},
+    {"release", verb_release},
+    {"reset", verb_reset},
+    {"limit", verb_limit},
+    {"was", verb_was},
+    {"alloc", verb_alloc},
+    {"fill", verb_fill},
+    {"free", verb_free},
+    {"module", verb_module},
+    {"unload", verb_unload},
+    {"launch", verb_launch},
+    {"deep", verb_deep},
+    {"library", verb_library},
+    {"work", verb_work},
+    {"threads", verb_threads},
+    {"beside", verb_beside},
+    {"squeeze", verb_squeeze},
+    {"churn", verb_churn},
+    {"say", verb_say},
+    {"wait", verb_wait},
+    {"sleep", verb_sleep},
+    {"cramped", verb_cramped},
+    {"kernel", verb_kernel},
+    {"spin", verb_spin},
+    {"pop", verb_pop},
+    {"restore", verb_restore},
+    {"again", verb_again},
+    {"deep-kernel", verb_deep_kernel},
 };
 
 static int run_verb(char *word)

@@ -66,19 +66,92 @@ def heap_twice():
     end(running)
 
 
-def stack_of_a_kernel():
-    """The driver grows the stack for a kernel that needs it: known soon after, and nothing more is given."""
-    machine = Machine(memory=40 * GIB)
-    environment = limited_environment(machine, memory=2 * GIB)
-    running = begin("init create deep=32K alloc=512M say wait", environment, stderr=subprocess.PIPE)
-    said = heard(running)
-    check_equal(said.get("codes"), [0, 0, 0, OOM], "after a launch that grew the stack beyond the limit nothing is given")
-    used = machine.used(running.pid)
-    check(used > 6 * GIB, "as the driver has taken it", used)
-    running.stdin.close()
-    running.wait(20)
-    lines = running.stderr.read().splitlines()
-    check(len(lines) == 1, "and it is said, once", lines)
+STACK = 108 * 2048 * KIB  # what each KiB takes that a thread needs; the first one each context has
+
+
+def most(machine, running):
+    """All that the process ever had at once."""
+    return max([p["peak"][0] for p in machine.view()["processes"] if p["pid"] == running.pid], default=None)
+
+
+def stack_over():
+    """A launch that would grow the stack beyond the limit is not made, by whatever call."""
+    for cores in (None, 50):
+        for way in ("", ":x", ":c", ":l"):
+            machine = Machine(memory=40 * GIB, driver={"granule": 512})
+            environment = limited_environment(machine, memory=2 * GIB, cores=cores)
+            verbs = f"init create deep=32K{way} again=2 again=1 deep=512 alloc=512M say wait"
+            running = begin(verbs, environment, stderr=subprocess.PIPE)
+            said = heard(running)
+            sentence = f"cores {cores}, way {way or ':k'}"
+            check_equal(said.get("codes"), [0, 0, OOM, OOM, OOM, 0, 0], f"{sentence}: it is refused, each time, and others are not")
+            check_equal(check_account(machine, running, said, f"{sentence}: it is charged nothing"), CONTEXT + 512 * MIB, "and takes nothing")
+            check_equal(most(machine, running), CONTEXT + 512 * MIB, "at no time")
+            lines = running.communicate("\n", timeout=20)[1].splitlines()
+            check(len(lines) == 1 and "local memory" in lines[0], f"{sentence}: and it is said, once", lines)
+
+
+def stack_within():
+    """One that fits is charged at once what it takes; each context has its own stack."""
+    for cores in (None, 50):
+        machine = Machine(memory=40 * GIB, driver={"granule": 512})
+        environment = limited_environment(machine, memory=4 * GIB, cores=cores)
+        verbs = "init create deep=512 deep=1K deep=2K again=3 say wait deep=4K deep=3K:x say wait create deep-kernel=4K spin=2 say wait"
+        running = begin(verbs + " deep=16K pop spin=1 fill say wait destroy destroy retain say wait", environment)
+        steps = [
+            ("by what the largest kernel needs", CONTEXT + STACK, 0),
+            ("beyond what is there", CONTEXT + 3 * STACK, 0),
+            ("in another context by itself, for a library's kernel", 2 * CONTEXT + 6 * STACK, 0),
+        ]
+        for sentence, wanted, code in steps:
+            said = heard(running)
+            check_equal(set(said.get("codes")), {code}, f"cores {cores}: the stack grows {sentence}")
+            used = check_account(machine, running, said, f"cores {cores}: and is charged")
+            check(0 <= used - wanted < MIB, f"cores {cores}: as much as it takes", used, wanted)
+            go_on(running)
+        said = heard(running)
+        check_equal(said.get("codes"), [OOM, 0, 0], f"cores {cores}: what does not fit is refused beside that, what is there is used")
+        used = check_account(machine, running, said, f"cores {cores}: the rest of the limit is had")
+        check(4 * GIB - 2 * MIB < used <= 4 * GIB and most(machine, running) <= 4 * GIB, f"cores {cores}: and not more", used)
+        go_on(running)
+        said = heard(running)
+        check_equal(check_account(machine, running, said, f"cores {cores}: it goes with its context"), CONTEXT, "by the simulator's count, too")
+        end(running)
+
+
+def stack_set_down():
+    """What a lower limit of the stack gave back is to be had, and a kernel that ran before takes it anew only within the limit."""
+    for cores in (None, 50):
+        machine = Machine(memory=40 * GIB, driver={"granule": 512})
+        environment = limited_environment(machine, memory=2 * GIB, cores=cores)
+        verbs = "init create kernel=512 spin=100 deep=6K again=2000 limit=0:2K say wait fill limit=0:1K spin=1000 alloc=200M say wait"
+        running = begin(verbs + " again=1 again=1 spin=10 again=1 free again=1 say wait", environment)
+        said = heard(running)
+        check_equal(said.get("codes"), [0] * 7, f"cores {cores}: the stack's limit is lowered after kernels that needed more")
+        used = check_account(machine, running, said, f"cores {cores}: and what that gave back is in the account")
+        check(0 <= used - CONTEXT - STACK < MIB, f"cores {cores}: all of it", used)
+        go_on(running)
+        said = heard(running)
+        check_equal(said.get("codes"), [0] * 3, f"cores {cores}: it can be had")
+        go_on(running)
+        said = heard(running)
+        check_equal(said.get("codes"), [OOM, OOM, 0, OOM, 0, 0], f"cores {cores}: the kernel that ran before is refused until there is room")
+        used = check_account(machine, running, said, f"cores {cores}: then it has it")
+        check(0 <= used - CONTEXT - 5 * STACK < MIB and most(machine, running) <= 2 * GIB, f"cores {cores}: within the limit at all times", used)
+        end(running)
+
+
+def stack_of_another():
+    """The handle of a function that was launched is one's that needs more by now."""
+    for cores in (None, 50):
+        machine = Machine(memory=40 * GIB, driver={"granule": 512})
+        environment = limited_environment(machine, memory=1 * GIB, cores=cores)
+        running = begin("init create kernel=512 spin=1 deep=512 again=2000 unload spin=1000 deep=16K again=1 say wait", environment)
+        said = heard(running)
+        check_equal(said.get("codes"), [0] * 8 + [OOM] * 2, f"cores {cores}: what is known of a handle goes with its module")
+        used = check_account(machine, running, said, f"cores {cores}: nothing is taken")
+        check(used < CONTEXT + MIB and most(machine, running) < CONTEXT + MIB, f"cores {cores}: at no time", used)
+        end(running)
 
 
 # Who keeps a context alive
@@ -311,6 +384,15 @@ def without_nvml():
     said = heard(running)
     check_equal(check_account(machine, running, said, "and out of it"), CONTEXT, "when it is gone")
     end(running)
+    running = begin("init create deep=2K limit=0:1K deep=3K limit=0:2K deep=16K alloc=1M say wait destroy retain say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 6 + [OOM, 0], "what a kernel needs of the stack the driver itself tells")
+    used = machine.used(running.pid)
+    check(used - 4 * MIB <= accounted(said) <= used, "and it is in the account, but for the code of the kernels", accounted(said), used)
+    go_on(running)
+    said = heard(running)
+    check_equal(check_account(machine, running, said, "until its context is gone"), CONTEXT, "by the simulator's count, too")
+    end(running)
     unlimited = limited_environment(machine, cores=50, LD_LIBRARY_PATH=folder)
     ended = run([HIDDEN, "init", "create", "alloc=1M", "say"], unlimited)
     check_equal(json.loads(ended.stdout)["codes"], [0] * 3, "where memory is not limited nothing is refused")
@@ -442,7 +524,7 @@ def bystanders():
 
 
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
-every = [heap_over, heap_twice, stack_of_a_kernel, attached, attached_primary, unseen_primary, primary_retains]
+every = [heap_over, heap_twice, stack_over, stack_within, stack_set_down, stack_of_another, attached, attached_primary, unseen_primary, primary_retains]
 every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
 every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, restored, bystanders]
 if __name__ == "__main__":
