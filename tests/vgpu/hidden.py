@@ -78,7 +78,7 @@ def stack_over():
     """A launch that would grow the stack beyond the limit is not made, by whatever call."""
     for cores in (None, 50):
         for way in ("", ":x", ":c", ":l"):
-            machine = Machine(memory=40 * GIB, driver={"granule": 512})
+            machine = Machine(memory=40 * GIB, driver={"granule": 512, "stream": 0})
             environment = limited_environment(machine, memory=2 * GIB, cores=cores)
             verbs = f"init create deep=32K{way} again=2 again=1 deep=512 alloc=512M say wait"
             running = begin(verbs, environment, stderr=subprocess.PIPE)
@@ -94,7 +94,7 @@ def stack_over():
 def stack_within():
     """One that fits is charged at once what it takes; each context has its own stack."""
     for cores in (None, 50):
-        machine = Machine(memory=40 * GIB, driver={"granule": 512})
+        machine = Machine(memory=40 * GIB, driver={"granule": 512, "stream": 0})
         environment = limited_environment(machine, memory=4 * GIB, cores=cores)
         verbs = "init create deep=512 deep=1K deep=2K again=3 say wait deep=4K deep=3K:x say wait create deep-kernel=4K spin=2 say wait"
         running = begin(verbs + " deep=16K pop spin=1 fill say wait destroy destroy retain say wait", environment)
@@ -122,7 +122,7 @@ def stack_within():
 def stack_set_down():
     """What a lower limit of the stack gave back is to be had, and a kernel that ran before takes it anew only within the limit."""
     for cores in (None, 50):
-        machine = Machine(memory=40 * GIB, driver={"granule": 512})
+        machine = Machine(memory=40 * GIB, driver={"granule": 512, "stream": 0})
         environment = limited_environment(machine, memory=2 * GIB, cores=cores)
         verbs = "init create kernel=512 spin=100 deep=6K again=2000 limit=0:2K say wait fill limit=0:1K spin=1000 alloc=200M say wait"
         running = begin(verbs + " again=1 again=1 spin=10 again=1 free again=1 say wait", environment)
@@ -144,7 +144,7 @@ def stack_set_down():
 def stack_of_another():
     """The handle of a function that was launched is one's that needs more by now."""
     for cores in (None, 50):
-        machine = Machine(memory=40 * GIB, driver={"granule": 512})
+        machine = Machine(memory=40 * GIB, driver={"granule": 512, "stream": 0})
         environment = limited_environment(machine, memory=1 * GIB, cores=cores)
         running = begin("init create kernel=512 spin=1 deep=512 again=2000 unload spin=1000 deep=16K again=1 say wait", environment)
         said = heard(running)
