@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library on a real NVIDIA GPU: what a program takes, what frameworks do, what shares of the device come out.
 
-usage: run.py OUT [PART...]      parts: machine memory frameworks tools ctl share beside among speed cost; all by
+usage: run.py OUT [PART...]      parts: machine memory frameworks tools ctl share greedy beside among speed cost; all by
 default
 
 Needs a GPU that nobody else uses, its driver, and the tree built (HAMI_BUILD). Frameworks are those that the python3
@@ -24,7 +24,7 @@ WORK = BUILD / "tests/gpu_work"
 PROGRAMS = pathlib.Path(os.environ.get("HAMI_GPU_PROGRAMS", scratch))
 LIMIT = 8 * GIB
 SMALL = 3 * GIB  # of each of many programs at once
-PARTS = ["machine", "memory", "frameworks", "tools", "ctl", "share", "beside", "among", "speed", "cost"]
+PARTS = ["machine", "memory", "frameworks", "tools", "ctl", "share", "greedy", "beside", "among", "speed", "cost"]
 
 out = None
 saying = threading.Lock()
@@ -311,6 +311,24 @@ def beside():
             say("    ", run([HAMICTL, "region", "--json", region], bare(LD_LIBRARY_PATH=os.environ.get("HAMI_CTL_LIBRARIES", ""))).stdout.strip()[:1500])
 
 
+def greedy():
+    """Programs that want more than their share, in ways that a limiter could miss."""
+    scale = float(work(bare(), "calibrate"))
+    short, medium, long = (max(1, int(scale * us)) for us in (20, 200, 20000))
+
+    def judge_way(title, cores, *words, **more):
+        """As iterations of its kernels against those it has alone."""
+        most = float(work(bare(), *words) or "nan")
+        got = 100 * float(work(dict(limited(memory=LIMIT, cores=cores), **more), *words) or "nan") / most
+        judge(got < cores + 3, f"{title} at {cores} %: {got:.1f}")
+
+    judge_way("launches that wait for their end, of 200us,", 30, "run", medium, 2, CUDA_LAUNCH_BLOCKING="1")
+    judge_way("16 streams of 50us", 30, "run", max(1, int(scale * 50)), 2, 16)
+    judge_way("each 1000th kernel of 20us is 20ms", 30, "mixed", short, long, 1000, 4)
+    judge_way("graphs of 20 kernels of 200us", 30, "graph", medium, 20, 2)
+    judge_way("graphs of 100 kernels of 20us", 20, "graph", short, 100, 2)
+
+
 def among():
     """A limited program among two that nobody limits, and that want all of the card."""
     scale = float(work(bare(), "calibrate"))
@@ -349,21 +367,6 @@ def share():
             judge(abs(got - cores) < 3, f"{cores} % alone, kernels of {name}: {got:.1f}")
     got = part("200us", 30, streams=4)
     judge(abs(got - 30) < 3, f"30 % alone, kernels of 200us in 4 streams: {got:.1f}")
-
-    def rate(environment, *words):
-        return float(work(environment, *words) or "nan")
-
-    def greedy(title, cores, *words, **more):
-        """What wants more, as iterations of its kernels against those it has alone."""
-        most = rate(bare(), *words)
-        got = 100 * rate(dict(limited(memory=LIMIT, cores=cores), **more), *words) / most
-        judge(got < cores + 3, f"{title} at {cores} %: {got:.1f}")
-
-    greedy("launches that wait for their end, of 200us,", 30, "run", iterations["200us"], seconds, CUDA_LAUNCH_BLOCKING="1")
-    greedy("16 streams of 50us", 30, "run", max(1, int(scale * 50)), seconds, 16)
-    greedy("each 1000th kernel of 20us is 20ms", 30, "mixed", iterations["20us"], iterations["20ms"], 1000, 2 * seconds)
-    greedy("graphs of 20 kernels of 200us", 30, "graph", iterations["200us"], 20, seconds)
-    greedy("graphs of 100 kernels of 20us", 20, "graph", iterations["20us"], 100, seconds)
 
     def together(*wanted, **more):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:

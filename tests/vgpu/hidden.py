@@ -364,7 +364,7 @@ def without_nvml():
     folder = scratch / "compute-alone"
     folder.mkdir()
     shutil.copy(SIMDRIVER / "libcuda.so.1", folder)
-    machine = Machine(memory=40 * GIB)
+    machine = Machine(memory=40 * GIB, driver={"stream": 0})
     for made, verbs in (("made", "create"), ("the runtime's", "unseen")):
         environment = limited_environment(machine, memory=2 * GIB, LD_LIBRARY_PATH=folder)
         running = begin(f"init {verbs} alloc=1M say wait", environment, stderr=subprocess.PIPE)

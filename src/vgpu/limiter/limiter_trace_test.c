@@ -19,7 +19,7 @@
 /* Points of a hundred, beyond what one kernel of each process is of the window. */
 #define POINTS 1.0   /* a trace that is further off is printed, */
 #define OFF_PART 0.1 /* and no more than this part of them may be, */
-#define MEAN 0.5     /* nor all of them by more on average, */
+#define MEAN 0.6     /* nor all of them by more on average, */
 #define OVER 4.0     /* nor one by more above the limit */
 
 /* Nobody waits longer than what he owes, in time and in turns, and for this: 10 ms for what is on
