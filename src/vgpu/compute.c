@@ -21,6 +21,13 @@ __thread int compute_uncounted;
 
 static __thread unsigned costs_epoch; /* of the contexts, when its cached costs were; 0: never */
 
+/* What compute_pays() pays with, for all that the thread knows. */
+static __thread struct last_paid {
+    CUcontext context;
+    int64_t since_ns; /* host clock */
+    unsigned epoch;   /* of launch_cache */
+} last_paid;
+
 static pthread_key_t thread_key; /* the row that the thread's cache belongs to */
 static bool has_thread_key;
 
@@ -187,6 +194,7 @@ static bool admit_locked(struct compute_row *row, CUcontext context, const struc
         }
         launch_cache.epoch =
             atomic_load_explicit(&compute_captures, memory_order_relaxed) ? 0 : epoch;
+        last_paid = (struct last_paid){context, row->limiter.last_launch_ns, launch_cache.epoch};
     } else if (atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed) &&
                --compute_uncounted > 0) {
         explain_other(launch->kind);
@@ -350,15 +358,20 @@ CUresult compute_admit_in(CUcontext context, const struct launch *launch,
 }
 
 /* The driver would say so itself. But until it looks, a signal's handler may have made a context
- * current, in which nobody would pay. */
-CUresult compute_without_context(void)
+ * current, or a stream of that handle in any, in which nobody would pay. */
+CUresult compute_without_context(const struct launch *launch)
 {
+    bool has_name = compute_has_name(launch->stream) && HAS(cuStreamGetCtx);
     CUcontext context;
-    CUresult result = REAL(cuCtxGetCurrent)(&context);
+    CUresult result;
 
     if (!atomic_load(&vgpu.limited_compute))
         return CUDA_SUCCESS;
-    return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : result;
+    result =
+        has_name ? REAL(cuStreamGetCtx)(launch->stream, &context) : REAL(cuCtxGetCurrent)(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return has_name ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticket)
@@ -378,11 +391,11 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
     (void)context_current(); /* one that was made unseen is known from now on */
     context = compute_context_of(launch);
     if (!context)
-        return compute_without_context();
+        return compute_without_context(launch);
     result = compute_admit_in(context, launch, ticket);
     if (result == CUDA_SUCCESS)
         result = admit_growth(launch, ticket);
-    if (!compute_has_name(launch->stream) && atomic_load(&contexts_live) > 1)
+    if (!compute_has_name(launch->stream))
         ticket->passed_ns = clock_now_ns();
     ticket->own_ns = explain_admitted(began_ns);
     if (ticket->row)
@@ -491,12 +504,27 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
         explain_end(&ticket->row->device->share, ticket->own_ns + clock_now_ns() - began_ns);
 }
 
+/* Where the handler has launched as well, that is not known any more, and this one is taken to have
+ * gone with those. */
+void compute_strayed(const struct launch *launch, unsigned epoch, CUresult result)
+{
+    const struct compute_ticket ticket = {
+        .context = last_paid.epoch == epoch ? last_paid.context : NULL,
+        .passed_ns = last_paid.since_ns,
+    };
+
+    if (went_elsewhere(launch, &ticket, result))
+        pay_late(launch, ticket.passed_ns);
+}
+
 CUresult compute_begin(const struct launch *launch, struct compute_flight *flight)
 {
+    bool limited;
+
     (void)vgpu_mode();
-    flight->goes = atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed)
-                       ? compute_pays(launch)
-                       : compute_passes(launch);
+    limited = atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed);
+    flight->goes = limited ? compute_pays(launch) : compute_passes(launch);
+    flight->epoch = flight->goes && limited ? launch_cache.epoch : 0;
     return flight->goes ? CUDA_SUCCESS : compute_admit(launch, &flight->ticket);
 }
 
@@ -504,6 +532,8 @@ CUresult compute_end(const struct launch *launch, struct compute_flight *flight,
 {
     if (!flight->goes)
         compute_launched(launch, &flight->ticket, result);
+    else if (flight->epoch && compute_may_stray(launch, flight->epoch))
+        compute_strayed(launch, flight->epoch, result);
     return result;
 }
 

@@ -49,6 +49,24 @@ static inline __attribute__((always_inline)) bool compute_pays(const struct laun
     return true;
 }
 
+/* Whether it is no default stream. */
+static inline bool compute_has_name(CUstream stream)
+{
+    return launch_stream_has_handle(stream);
+}
+
+/*
+ * After the driver's call for a launch that compute_pays() for, in that epoch of launch_cache:
+ * which stream a default one is depends on the context that is current, and in the call a signal's
+ * handler may make another one, and make that current. What ran there is paid for.
+ */
+void compute_strayed(const struct launch *launch, unsigned epoch, CUresult result);
+static inline __attribute__((always_inline)) bool compute_may_stray(const struct launch *launch,
+                                                                    unsigned epoch)
+{
+    return epoch != contexts_epoch() && !compute_has_name(launch->stream);
+}
+
 /* Whether a function was launched before in the context that this launch is for. */
 bool compute_was_launched(const struct launch *launch);
 
@@ -78,7 +96,8 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
  * launch's answer; compute_end() returns its result. */
 struct compute_flight {
     struct compute_ticket ticket;
-    bool goes; /* it is paid for, or need not be */
+    unsigned epoch; /* in which compute_pays() paid; 0: it did not */
+    bool goes;      /* it is paid for, or need not be */
 };
 CUresult compute_begin(const struct launch *launch, struct compute_flight *flight);
 CUresult compute_end(const struct launch *launch, struct compute_flight *flight, CUresult result);

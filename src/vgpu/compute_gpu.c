@@ -40,11 +40,6 @@ CUcontext compute_looked_in(CUstream stream, CUcontext context)
     return primary;
 }
 
-bool compute_has_name(CUstream stream)
-{
-    return launch_stream_has_handle(stream);
-}
-
 static bool is_out_of_sight(const struct compute_row *row, const struct launch *where)
 {
     CUcontext current = NULL;

@@ -87,11 +87,11 @@ bool compute_is_own_event(CUevent event);
 /* The thread looks its row up anew. */
 void compute_forget_row(void);
 
-/* The context in which a launch into a stream runs; NULL when there is none. */
+/* The context in which a launch into a stream runs; NULL when there is none, or no such stream. */
 CUcontext compute_context_of(const struct launch *launch);
 
 /* What is answered where there is none: under a limit that is not left to the driver. */
-CUresult compute_without_context(void);
+CUresult compute_without_context(const struct launch *launch);
 
 /* Whether the driver says of the stream that it is idle or busy, and not that something is wrong.
  */
@@ -111,9 +111,6 @@ void compute_leave(struct inside *inside);
  * can name.
  */
 CUcontext compute_looked_in(CUstream stream, CUcontext context);
-
-/* Whether it is no default stream. */
-bool compute_has_name(CUstream stream);
 
 /* Nothing may be done in it. */
 bool compute_is_capturing(const struct launch *launch);

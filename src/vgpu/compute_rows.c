@@ -282,11 +282,13 @@ struct compute_row *compute_row_of(CUcontext context, CUstream stream)
 CUcontext compute_context_of(const struct launch *launch)
 {
     CUcontext context = NULL;
+    CUresult result;
 
-    if (compute_has_name(launch->stream) && REAL(cuStreamGetCtx) &&
-        REAL(cuStreamGetCtx)(launch->stream, &context) == CUDA_SUCCESS && context)
-        return context;
-    return REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? context : NULL;
+    if (compute_has_name(launch->stream) && HAS(cuStreamGetCtx))
+        result = REAL(cuStreamGetCtx)(launch->stream, &context);
+    else
+        result = REAL(cuCtxGetCurrent)(&context);
+    return result == CUDA_SUCCESS ? context : NULL;
 }
 
 /* With the table's lock held. The context is still there, and so are its events. */

@@ -84,7 +84,7 @@ CUresult compute_admit_spread(const struct launch *launch, unsigned devices,
     }
     spread->context = compute_context_of(launch);
     if (!spread->context)
-        return compute_without_context();
+        return compute_without_context(launch);
     result = compute_stream_device(launch->stream, launch->per_thread, &device);
     if (result != CUDA_SUCCESS)
         return atomic_load(&vgpu.limited_compute) ? result : CUDA_SUCCESS;

@@ -28,8 +28,13 @@ static bool is_limited(void)
         (void)vgpu_mode();                                                                         \
     if (!REAL(name))                                                                               \
         return CUDA_ERROR_NOT_FOUND;                                                               \
-    if (is_limited() && compute_pays(&launch))                                                     \
-        return call;                                                                               \
+    if (is_limited() && compute_pays(&launch)) {                                                   \
+        const unsigned epoch = launch_cache.epoch;                                                 \
+        result = call;                                                                             \
+        if (compute_may_stray(&launch, epoch))                                                     \
+            compute_strayed(&launch, epoch, result);                                               \
+        return result;                                                                             \
+    }                                                                                              \
     result = compute_admit(&launch, &ticket);                                                      \
     if (result != CUDA_SUCCESS)                                                                    \
         return result;                                                                             \

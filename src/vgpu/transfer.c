@@ -85,6 +85,7 @@ static __attribute__((noinline)) CUresult begin(struct transfer *transfer, enum 
 
     (void)vgpu_mode();
     transfer->flight.goes = true;
+    transfer->flight.epoch = 0;
     if (!bytes)
         return CUDA_SUCCESS;
     transfer->launch = launch_of(kind, bytes, stream, per_thread);

@@ -22,6 +22,9 @@
  *   greedy guessed-events records whatever events there may be anew, while kernels run
  *   greedy fault-ends-capture launches into a stream whose capture is lost in the driver's call
  *   greedy fault-makes-current launches without a context, and makes one current in the driver's call
+ *   greedy fault-makes-context SHORTS  makes the second context there, and makes that current; after so
+ *                         many short launches, the credit of which pays for the long one
+ *   greedy fault-makes-stream launches into a handle that becomes a stream's there
  *   greedy graph          a graph of a short kernel on device 0 and a long one on device 1, captured
  *                         and launched in a stream of device 0
  *   greedy graph-kernel   the same, of kernels that are in no module
@@ -949,23 +952,28 @@ static void fault(int number)
     (void)mprotect(fault_page, 4096, PROT_READ | PROT_WRITE);
 }
 
-static void launch_with_fault(cu_handle function, cu_handle into)
+static int launch_into_fault(cu_handle function, uint64_t length_ns, cu_handle into)
 {
     void *params[] = {fault_page, fault_page + 1};
 
-    fault_page[0] = LONG_NS;
+    fault_page[0] = length_ns;
     fault_page[1] = 0;
     (void)mprotect(fault_page, 4096, PROT_NONE);
-    (void)cu.launch(function, 108, 1, 1, 32, 1, 1, 0, into, params, NULL);
+    return cu.launch(function, 108, 1, 1, 32, 1, 1, 0, into, params, NULL);
+}
+
+static void launch_with_fault(cu_handle function, cu_handle into)
+{
+    (void)launch_into_fault(function, LONG_NS, into);
     fault(SIGSEGV);
     must(cu.stream_sync(into), "cuStreamSynchronize");
 }
 
-static void begin_faults(void)
+static void begin_faults(void (*handler)(int number))
 {
     must(((cu_ctx_out_fn *)symbol("cuCtxGetCurrent"))(&fault_context), "cuCtxGetCurrent");
     fault_page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (fault_page == MAP_FAILED || signal(SIGSEGV, fault) == SIG_ERR)
+    if (fault_page == MAP_FAILED || signal(SIGSEGV, handler) == SIG_ERR)
         exit(1);
 }
 
@@ -974,7 +982,7 @@ static void fault_ends_capture(void)
 {
     cu_handle function = function_of("spin");
 
-    begin_faults();
+    begin_faults(fault);
     while (!stopped) {
         captures_end = 0;
         if (pthread_create(&capturing, NULL, capture_and_end, NULL) != 0)
@@ -989,10 +997,70 @@ static void fault_makes_current(void)
 {
     cu_handle function = function_of("spin");
 
-    begin_faults();
+    begin_faults(fault);
     while (!stopped) {
         must(cu.set_current(NULL), "cuCtxSetCurrent");
         launch_with_fault(function, NULL);
+    }
+}
+
+static cu_handle faulted;
+
+static void fault_makes_context(int number)
+{
+    (void)number;
+    (void)mprotect(fault_page, 4096, PROT_READ | PROT_WRITE);
+    must(cu.create(&faulted, 0, 0), "cuCtxCreate");
+}
+
+static void make_contexts(int shorts)
+{
+    cu_handle kernel = kernel_of_library();
+
+    begin_faults(fault_makes_context);
+    while (!stopped) {
+        for (int i = 0; i < shorts; i++)
+            launch(kernel, 108, SHORT_NS, 0, NULL);
+        faulted = NULL;
+        (void)launch_into_fault(kernel, 8 * (uint64_t)LONG_NS, NULL);
+        must(cu.stream_sync(NULL), "cuStreamSynchronize");
+        must(faulted ? cu.destroy(faulted) : CU_OK, "cuCtxDestroy");
+        must(cu.set_current(fault_context), "cuCtxSetCurrent");
+    }
+}
+
+static void fault_makes_stream(int number)
+{
+    (void)number;
+    (void)mprotect(fault_page, 4096, PROT_READ | PROT_WRITE);
+    must(cu.stream_create(&faulted, 1), "cuStreamCreate");
+}
+
+/* Handles of streams that come one after the other are as far apart from each other. The function
+ * is known to be short. */
+static void make_streams(void)
+{
+    cu_handle function = function_of("spin"), before;
+    intptr_t apart;
+
+    begin_faults(fault_makes_stream);
+    for (int i = 0; i < 100; i++) {
+        launch(function, 108, SHORT_NS, 0, stream);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+    must(cu.stream_create(&before, 1), "cuStreamCreate");
+    must(cu.stream_destroy(before), "cuStreamDestroy");
+    must(cu.stream_create(&faulted, 1), "cuStreamCreate");
+    must(cu.stream_destroy(faulted), "cuStreamDestroy");
+    apart = (char *)faulted - (char *)before;
+    while (!stopped) {
+        before = faulted;
+        faulted = NULL;
+        (void)launch_into_fault(function, 8 * (uint64_t)LONG_NS, (char *)before + apart);
+        if (!faulted)
+            fault_makes_stream(SIGSEGV);
+        must(cu.stream_sync(faulted), "cuStreamSynchronize");
+        must(cu.stream_destroy(faulted), "cuStreamDestroy");
     }
 }
 
@@ -1628,6 +1696,8 @@ static const struct way {
     {"guessed-events", guessed_events},
     {"fault-ends-capture", fault_ends_capture},
     {"fault-makes-current", fault_makes_current},
+    {"fault-makes-context", NULL, make_contexts, 0},
+    {"fault-makes-stream", make_streams},
     {"round-list", round_list},
     {"shapes", shapes},
     {"burst", burst},
