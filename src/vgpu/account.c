@@ -15,20 +15,30 @@ struct vgpu_device *vgpu_device(CUdevice handle)
     return NULL;
 }
 
-struct vgpu_device *vgpu_current_device(void)
+static CUresult find_current(struct vgpu_device **ret_device)
 {
     CUdevice handle;
+    CUresult result = REAL(cuCtxGetDevice)(&handle);
 
-    if (REAL(cuCtxGetDevice)(&handle) != CUDA_SUCCESS)
-        return NULL;
-    return vgpu_device(handle);
+    *ret_device = result == CUDA_SUCCESS ? vgpu_device(handle) : NULL;
+    return result;
 }
 
-struct vgpu_device *vgpu_granted_device(void)
+struct vgpu_device *vgpu_current_device(void)
 {
-    struct vgpu_device *device = vgpu_current_device();
+    struct vgpu_device *device;
 
-    return device && device->granted ? device : NULL;
+    (void)find_current(&device);
+    return device;
+}
+
+CUresult vgpu_find_granted(struct vgpu_device **ret_device)
+{
+    CUresult result = find_current(ret_device);
+
+    if (*ret_device && !(*ret_device)->granted)
+        *ret_device = NULL;
+    return result;
 }
 
 /* HAMi's readers know the kinds apart. */

@@ -107,10 +107,11 @@ static CUresult measure(const struct shape *shape, uint64_t *ret_bytes, bool *re
 
     *ret_bytes = 0;
     *ret_doubtful = false;
-    if (twin.Flags & TAKES_NOTHING || !device)
+    if (twin.Flags & TAKES_NOTHING)
         return CUDA_SUCCESS;
     *ret_bytes = shape_bytes(shape);
-    *ret_doubtful = !HAS(cuArrayGetMemoryRequirements);
+    /* A context of a device may be current by the time that it is asked whose is. */
+    *ret_doubtful = !device || !HAS(cuArrayGetMemoryRequirements);
     if (*ret_doubtful)
         return CUDA_SUCCESS;
     twin.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;

@@ -48,9 +48,10 @@ void code_forget_functions(void)
 
 /* Loading */
 
-CUresult code_begin_loading(struct code_loading *loading)
+CUresult code_begin_loading(struct code_loading *loading, bool anywhere)
 {
     enum vgpu_mode mode = vgpu_mode();
+    CUresult result;
 
     loading->device = NULL;
     if (mode == VGPU_DENIED)
@@ -58,7 +59,9 @@ CUresult code_begin_loading(struct code_loading *loading)
     if (mode != VGPU_ON)
         return CUDA_SUCCESS;
 
-    loading->device = vgpu_granted_device();
+    result = vgpu_find_granted(&loading->device);
+    if (result != CUDA_SUCCESS && !anywhere)
+        return result;
     if (!loading->device || overhead_begin(&loading->overhead, loading->device, OVERHEAD_CODE, 0))
         return CUDA_SUCCESS;
     loading->device = NULL; /* nothing has begun that could end */

@@ -53,15 +53,15 @@ static inline bool code_was_launched(const void *function, CUcontext context)
 
 /*
  * Around a call that loads code, or something else that is charged as such, into the current
- * context. An error is the call's answer. OVERHEAD_REFUSED: it is there, and to be undone, which
- * overhead_undone() is told.
+ * context; anywhere: where none is current, into others or none. An error is the call's answer.
+ * OVERHEAD_REFUSED: it is there, and to be undone, which overhead_undone() is told.
  */
 struct code_loading {
     struct vgpu_device *device; /* NULL: nothing to account */
     struct overhead overhead;
 };
 
-CUresult code_begin_loading(struct code_loading *loading);
+CUresult code_begin_loading(struct code_loading *loading, bool anywhere);
 enum overhead_outcome code_end_loading(struct code_loading *loading, CUresult result,
                                        const void *handle);
 

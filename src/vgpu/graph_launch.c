@@ -205,7 +205,8 @@ static bool is_granted(const struct graph_demand *demand)
     return true;
 }
 
-/* Also of a capture that is invalid: an upload would be one error more. */
+/* Also of a capture that is invalid: an upload would be one error more. A graph that allocates
+ * can't be captured; until the driver says so, the capture could end with its thread. */
 static bool is_captured(CUstream stream, bool per_thread)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -254,11 +255,8 @@ static CUresult begin_locked(struct graphs_launch *launch, CUgraphExec exec, CUs
 
     if (!graph_demand_look(exec, &demand))
         return CUDA_SUCCESS;
-    compute_hold_captures();
-    launch->captured = is_captured(stream, per_thread);
-    if (launch->captured)
-        return CUDA_SUCCESS; /* in a capture nothing is taken */
-    compute_end_captured();
+    if (is_captured(stream, per_thread))
+        return CUDA_ERROR_NOT_SUPPORTED;
     note_takes(launch, &demand);
     if (!is_granted(&demand))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -289,10 +287,7 @@ void graphs_end_launch(struct graphs_launch *launch)
 {
     if (!launch->held)
         return;
-    if (launch->captured)
-        compute_end_captured();
-    else
-        end_all(launch);
+    end_all(launch);
     unlock_rwlock(&launching);
 }
 

@@ -108,7 +108,7 @@ static void begin_making(struct making *making, CUgraph graph)
     *making = (struct making){.full = NULL};
     if (vgpu_mode() != VGPU_ON)
         return;
-    device = vgpu_granted_device();
+    (void)vgpu_find_granted(&device);
     /* What graphs before took may have come to more than the limit. */
     if (device && hidden_is_full(device)) {
         making->full = device;
@@ -120,7 +120,7 @@ static void begin_making(struct making *making, CUgraph graph)
         return;
     /* Until this one is known to fit, the next one is measured, too. */
     atomic_store(&unmeasured_nodes, MANY_NODES);
-    if (code_begin_loading(&making->loading) != CUDA_SUCCESS)
+    if (code_begin_loading(&making->loading, true) != CUDA_SUCCESS)
         making->full = device;
     else
         begin_elsewhere(making, device);

@@ -28,8 +28,7 @@ void graphs_will_allocate(void);
 /* Around the driver's launch of any graph. An error is the launch's answer, and there is nothing to
  * end. */
 struct graphs_launch {
-    bool held;     /* holds the lock: no graph is made, changed or ended */
-    bool captured; /* nothing is launched: no capture ends, either */
+    bool held; /* holds the lock: no graph is made, changed or ended */
     uint64_t advances[REGION_DEVICES];
     bool charged[REGION_DEVICES];
     bool takes[REGION_DEVICES]; /* from those devices, which are looked at afterwards */

@@ -97,12 +97,15 @@ static CUresult set_limit(struct vgpu_device *device, CUlimit limit, size_t valu
 PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
     enum vgpu_mode mode = vgpu_mode();
-    struct vgpu_device *device;
-    CUresult result;
+    struct vgpu_device *device = NULL;
+    CUresult result = CUDA_SUCCESS;
 
     if (mode == VGPU_DENIED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    device = mode == VGPU_ON ? vgpu_granted_device() : NULL;
+    if (mode == VGPU_ON)
+        result = vgpu_find_granted(&device);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!device)
         return REAL(cuCtxSetLimit)(limit, value);
     if (limit != CU_LIMIT_STACK_SIZE)
@@ -154,10 +157,11 @@ static bool charge(struct heap_growth *growth, struct vgpu_device *device, uint6
 
 CUresult heaps_begin_launch(struct heap_growth *growth, const void *function)
 {
-    struct vgpu_device *device = vgpu_granted_device();
+    struct vgpu_device *device;
     uint64_t units;
     size_t stack;
 
+    (void)vgpu_find_granted(&device);
     if (!device || atomic_load(&device->limit_units) == LEDGER_UNITS_MAX)
         return CUDA_SUCCESS;
     stack = stack_of(function, device);

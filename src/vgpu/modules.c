@@ -50,12 +50,13 @@ static bool library_fits(const struct code_loading *loading, CUresult result)
 /*
  * The body of a loading function. They differ in their arguments only: load is the driver's call,
  * which puts the handle where "made" points to, so that the caller's variable is touched on success
- * only; fits says whether what it took elsewhere is within the limits.
+ * only; anywhere, that no context needs to be current; fits says whether what it took elsewhere is
+ * within the limits.
  */
-#define LOAD(handle_type, ret_handle, load, fits, unload, found)                                   \
+#define LOAD(handle_type, anywhere, ret_handle, load, fits, unload, found)                         \
     struct code_loading loading;                                                                   \
     handle_type fresh = NULL, *made = &fresh;                                                      \
-    CUresult result = code_begin_loading(&loading);                                                \
+    CUresult result = code_begin_loading(&loading, anywhere);                                      \
                                                                                                    \
     if (result != CUDA_SUCCESS)                                                                    \
         return result;                                                                             \
@@ -85,26 +86,26 @@ static void found_library(CUlibrary library)
 
 PUBLIC CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
-    LOAD(CUmodule, module, REAL(cuModuleLoad)(made, path), true, cuModuleUnload,
+    LOAD(CUmodule, false, module, REAL(cuModuleLoad)(made, path), true, cuModuleUnload,
          graph_homes_found_module);
 }
 
 PUBLIC CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    LOAD(CUmodule, module, REAL(cuModuleLoadData)(made, image), true, cuModuleUnload,
+    LOAD(CUmodule, false, module, REAL(cuModuleLoadData)(made, image), true, cuModuleUnload,
          graph_homes_found_module);
 }
 
 PUBLIC CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int options,
                                    CUjit_option *names, void **values)
 {
-    LOAD(CUmodule, module, REAL(cuModuleLoadDataEx)(made, image, options, names, values), true,
-         cuModuleUnload, graph_homes_found_module);
+    LOAD(CUmodule, false, module, REAL(cuModuleLoadDataEx)(made, image, options, names, values),
+         true, cuModuleUnload, graph_homes_found_module);
 }
 
 PUBLIC CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-    LOAD(CUmodule, module, REAL(cuModuleLoadFatBinary)(made, image), true, cuModuleUnload,
+    LOAD(CUmodule, false, module, REAL(cuModuleLoadFatBinary)(made, image), true, cuModuleUnload,
          graph_homes_found_module);
 }
 
@@ -112,7 +113,7 @@ PUBLIC CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_op
                                   void **jit_values, unsigned int jit_options,
                                   CUlibraryOption *names, void **values, unsigned int options)
 {
-    LOAD(CUlibrary, library,
+    LOAD(CUlibrary, true, library,
          REAL(cuLibraryLoadData)(made, code, jit_names, jit_values, jit_options, names, values,
                                  options),
          library_fits(&loading, result), cuLibraryUnload, found_library);
@@ -122,7 +123,7 @@ PUBLIC CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUji
                                       void **jit_values, unsigned int jit_options,
                                       CUlibraryOption *names, void **values, unsigned int options)
 {
-    LOAD(CUlibrary, library,
+    LOAD(CUlibrary, true, library,
          REAL(cuLibraryLoadFromFile)(made, path, jit_names, jit_values, jit_options, names, values,
                                      options),
          library_fits(&loading, result), cuLibraryUnload, found_library);

@@ -4,7 +4,7 @@
 
 #include "base/lock.h"
 #include "region/ledger.h"
-#include "vgpu/compute.h"
+#include "vgpu/compute_row.h"
 #include "vgpu/grant.h"
 #include "vgpu/graphs.h"
 #include "vgpu/hidden.h"
@@ -406,6 +406,28 @@ static CUresult capture(CUdeviceptr *ptr, size_t bytes, const struct pool *pool,
     return order->driver(ptr, bytes, order->pool, order->stream);
 }
 
+/* Whether the capture, which no call ends meanwhile, was not lost: it ends with its thread. */
+static bool is_still_captured(const struct order *order)
+{
+    const struct launch where = {.stream = order->stream, .per_thread = order->per_thread};
+
+    return compute_is_capturing(&where);
+}
+
+static CUresult take_captured(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
+                              const struct order *order)
+{
+    struct taking taking = {.pool = pool, .handle = order->pool, .device = pool->device};
+    CUdeviceptr taken;
+    CUresult result = capture(&taken, bytes, pool, order);
+
+    if (result == CUDA_SUCCESS && !is_still_captured(order))
+        result = finish(&taking, bytes, taken, order->stream);
+    if (result == CUDA_SUCCESS)
+        *ptr = taken;
+    return result;
+}
+
 static CUresult take(CUdeviceptr *ptr, size_t bytes, const struct order *order)
 {
     struct pool *pool = pool_find(order->pool);
@@ -417,7 +439,7 @@ static CUresult take(CUdeviceptr *ptr, size_t bytes, const struct order *order)
     /* Whether it becomes a graph's another thread may still decide, by a capture that it begins. */
     graphs_will_allocate();
     if (compute_begin_captured(order->stream, order->per_thread)) {
-        result = capture(ptr, bytes, pool, order);
+        result = take_captured(ptr, bytes, pool, order);
         compute_end_captured();
         return result;
     }

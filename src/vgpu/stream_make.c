@@ -121,33 +121,40 @@ static CUresult make(CUstream *stream, struct vgpu_device *device, const struct 
     return result;
 }
 
-static struct vgpu_device *current(void)
+/* Where nothing is current the driver's word for that is the answer. */
+static CUresult find_current(struct vgpu_device **ret_device)
 {
-    return vgpu_mode() == VGPU_ON ? vgpu_granted_device() : NULL;
+    *ret_device = NULL;
+    return vgpu_mode() == VGPU_ON ? vgpu_find_granted(ret_device) : CUDA_SUCCESS;
+}
+
+static CUresult make_in_current(CUstream *stream, const struct wanted *wanted)
+{
+    struct vgpu_device *device;
+    CUresult result = find_current(&device);
+
+    return result == CUDA_SUCCESS ? make(stream, device, wanted) : result;
 }
 
 PUBLIC CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 {
-    struct vgpu_device *device = current();
-
-    return make(stream, device, &(struct wanted){REAL_cuStreamCreate, NULL, flags, 0});
+    return make_in_current(stream, &(struct wanted){REAL_cuStreamCreate, NULL, flags, 0});
 }
 
 PUBLIC CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
-    struct vgpu_device *device = current();
-
-    return make(stream, device,
-                &(struct wanted){REAL_cuStreamCreateWithPriority, NULL, flags, priority});
+    return make_in_current(
+        stream, &(struct wanted){REAL_cuStreamCreateWithPriority, NULL, flags, priority});
 }
 
 /* On the green context's device, whatever is current. */
 PUBLIC CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int flags,
                                        int priority)
 {
-    struct vgpu_device *device = current();
+    struct vgpu_device *device;
     struct allocation entry;
 
+    (void)find_current(&device);
     if (allocations_look(ALLOCATION_MODULE, (uint64_t)(uintptr_t)green, &entry))
         device = &vgpu.devices[entry.device];
     return make(stream, device,

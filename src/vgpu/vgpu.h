@@ -112,8 +112,10 @@ static inline struct vgpu_device *vgpu_likely_device(void)
 {
     return vgpu.device_count == 1 ? &vgpu.devices[0] : vgpu_current_device();
 }
-/* NULL also where that is not granted: no memory is given there. */
-struct vgpu_device *vgpu_granted_device(void);
+/* NULL also where that is not granted: no memory is given there. An error: there is none, and who
+ * is about to take memory of it answers so, since a signal's handler could make a context current
+ * before the driver looks. */
+CUresult vgpu_find_granted(struct vgpu_device **ret_device);
 
 /* One line on stderr, once per process and kind. */
 enum vgpu_word {
