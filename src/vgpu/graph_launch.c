@@ -2,6 +2,9 @@
 
 /* Launching graphs that allocate: what they take is charged before. */
 
+#include <time.h>
+
+#include "base/clock.h"
 #include "base/glibc.h"
 #include "base/lock.h"
 #include "region/ledger.h"
@@ -13,12 +16,19 @@
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
 
+enum {
+    FLOWN_MOST = 64, /* more at once are launched with the lock */
+};
+
+/* What is launched without the lock: where the driver tells that it is there. */
+static CUgraphExec _Atomic flown[FLOWN_MOST];
+
 /*
  * Held by launches, from looking up what the graph takes to the driver's answer: a handle may be
- * another graph's after its own has ended. Held alone by who makes, changes or ends what may be
- * launched, once any graph may allocate, and where one may run on several devices; by who trims;
- * and by a launch that was found to need no more than there is: nobody else's trim gives that back
- * before it is launched. Many that launch don't keep those from it.
+ * another graph's after its own has ended. Given up before the driver's call where it takes
+ * nothing. Held alone by who makes, changes or ends what may be launched; by who trims; and by a
+ * launch that was found to need no more than there is: nobody else's trim gives that back before it
+ * is launched. Many that launch don't keep those from it.
  */
 static pthread_rwlock_t launching = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 
@@ -27,14 +37,30 @@ void graphs_after_fork(void)
     launching = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
     graph_demand_after_fork();
     atomic_store(&graphs_any, false);
+    for (unsigned i = 0; i < FLOWN_MOST; i++)
+        atomic_store(&flown[i], NULL);
 }
 
 bool graphs_begin_change(void)
 {
-    const bool held = (graphs_allocate() || graph_homes_matter()) && vgpu_mode() == VGPU_ON;
+    const bool held = vgpu_mode() == VGPU_ON &&
+                      (graphs_allocate() || graph_homes_matter() || HAS(cuGraphExecGetFlags));
 
     if (held)
         lock_write(&launching);
+    return held;
+}
+
+bool graphs_begin_end(CUgraphExec exec)
+{
+    const struct timespec pause = {.tv_nsec = NS_PER_MS / 10};
+    bool held = graphs_begin_change();
+
+    while (held && graphs_is_flown(exec)) {
+        unlock_rwlock(&launching);
+        (void)nanosleep(&pause, NULL);
+        lock_write(&launching);
+    }
     return held;
 }
 
@@ -283,10 +309,52 @@ CUresult graphs_begin_launch(struct graphs_launch *launch, CUgraphExec exec, CUs
     return result;
 }
 
+static bool takes_any(const struct graphs_launch *launch)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (launch->takes[i])
+            return true;
+    }
+    return false;
+}
+
+void graphs_let_go(struct graphs_launch *launch, CUgraphExec exec)
+{
+    cuuint64_t flags;
+
+    if (!launch->held || !HAS(cuGraphExecGetFlags) || takes_any(launch) ||
+        REAL(cuGraphExecGetFlags)(exec, &flags) != CUDA_SUCCESS)
+        return;
+    for (unsigned i = 0; i < FLOWN_MOST && !launch->flown; i++) {
+        CUgraphExec none = NULL;
+
+        if (atomic_compare_exchange_strong(&flown[i], &none, exec))
+            launch->flown = &flown[i];
+    }
+    if (!launch->flown)
+        return;
+    lock_hold_cancel();
+    unlock_rwlock(&launching);
+}
+
+bool graphs_is_flown(CUgraphExec exec)
+{
+    bool any = false;
+
+    for (unsigned i = 0; i < FLOWN_MOST; i++)
+        any |= atomic_load(&flown[i]) == exec;
+    return any;
+}
+
 void graphs_end_launch(struct graphs_launch *launch)
 {
     if (!launch->held)
         return;
+    if (launch->flown) {
+        atomic_store(launch->flown, NULL);
+        lock_release_cancel();
+        return;
+    }
     end_all(launch);
     unlock_rwlock(&launching);
 }
@@ -298,6 +366,7 @@ CUresult graphs_upload(CUgraphExec exec, CUstream stream, bool per_thread)
 
     if (result != CUDA_SUCCESS)
         return result;
+    graphs_let_go(&launch, exec);
     result =
         per_thread ? REAL(cuGraphUpload_ptsz)(exec, stream) : REAL(cuGraphUpload)(exec, stream);
     graphs_end_launch(&launch);

@@ -180,6 +180,10 @@ static CUresult instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
 {
     struct graph_demand demand = {0};
 
+    if (result == CUDA_SUCCESS && graphs_is_flown(*exec)) {
+        (void)REAL(cuGraphExecDestroy)(*exec);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (result == CUDA_SUCCESS)
         graph_homes_made(*exec, graph);
     if (result != CUDA_SUCCESS || !graphs_allocate() || vgpu_mode() != VGPU_ON)
@@ -345,7 +349,7 @@ PUBLIC CUresult cuGraphExecDestroy(CUgraphExec exec)
     if (vgpu_mode() == VGPU_ON)
         code = code_take(exec);
     graph_homes_ended(exec);
-    held = graphs_begin_change();
+    held = graphs_begin_end(exec);
     result = REAL(cuGraphExecDestroy)(exec);
     if (held && result == CUDA_SUCCESS)
         (void)graph_demand_forget(exec, &demand);

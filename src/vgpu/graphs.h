@@ -28,7 +28,8 @@ void graphs_will_allocate(void);
 /* Around the driver's launch of any graph. An error is the launch's answer, and there is nothing to
  * end. */
 struct graphs_launch {
-    bool held; /* holds the lock: no graph is made, changed or ended */
+    bool held;                  /* holds the lock: no graph is made, changed or ended */
+    CUgraphExec _Atomic *flown; /* instead: it does not end */
     uint64_t advances[REGION_DEVICES];
     bool charged[REGION_DEVICES];
     bool takes[REGION_DEVICES]; /* from those devices, which are looked at afterwards */
@@ -38,12 +39,22 @@ CUresult graphs_begin_launch(struct graphs_launch *launch, CUgraphExec exec, CUs
                              bool per_thread);
 void graphs_end_launch(struct graphs_launch *launch);
 
+/*
+ * Once all is looked at and before the driver's call, which may wait until there is room in a
+ * queue, and that for what another thread does after it made a graph executable. So what is there
+ * and takes no memory is launched without the lock: its end waits until then, and so no other one
+ * is made of its handle. What the driver makes of it all the same is undone.
+ */
+void graphs_let_go(struct graphs_launch *launch, CUgraphExec exec);
+bool graphs_is_flown(CUgraphExec exec);
+
 /* An upload, charged as a launch is. */
 CUresult graphs_upload(CUgraphExec exec, CUstream stream, bool per_thread);
 
-/* Around what makes, changes or ends what may be launched: whether it holds the lock. While no
- * graph can allocate nothing has to be known of any. */
+/* Around what makes, changes or ends what may be launched: whether it holds the lock. The end: not
+ * while it is launched without the lock. */
 bool graphs_begin_change(void);
+bool graphs_begin_end(CUgraphExec exec);
 void graphs_end_change(bool held);
 
 void graphs_after_fork(void);

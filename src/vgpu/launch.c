@@ -241,7 +241,7 @@ static unsigned devices_of(const struct run *run)
 }
 
 /* One that allocates takes memory as it is launched. What was looked at before holds only with the
- * lock, under which no graph ends. */
+ * lock, under which no graph ends, or while no other one is made of the handle. */
 static CUresult start_graph(struct run *run)
 {
     struct graphs_launch launch;
@@ -250,6 +250,8 @@ static CUresult start_graph(struct run *run)
     if (result != CUDA_SUCCESS)
         return result;
     run->changed = devices_of(run) != run->devices;
+    if (!run->changed)
+        graphs_let_go(&launch, run->exec);
     if (run->changed)
         result = CUDA_ERROR_NOT_READY;
     else if (run->per_thread)

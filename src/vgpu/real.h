@@ -38,6 +38,7 @@
     X(cuMipmappedArrayGetMemoryRequirements)                                                       \
     X(cuMemGetAddressRange_v2)                                                                     \
     X(cuDeviceGetGraphMemAttribute)                                                                \
+    X(cuGraphExecGetFlags)                                                                         \
     X(cuGraphGetNodes)                                                                             \
     X(cuGraphNodeGetType)                                                                          \
     X(cuGraphMemAllocNodeGetParams)                                                                \

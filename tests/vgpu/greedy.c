@@ -50,6 +50,8 @@
  *   greedy graph-spin     the same of kernels of device 0 in two graphs that are launched on device 1
  *   greedy graph-queues   the same, where the kernel that is waited for comes after work in all queues of
  *                         the device on which the other one is
+ *   greedy graph-full     not greedy: launches a graph until the queue is full, which goes on after
+ *                         another thread has made a graph executable: prints how often
  *   greedy legacy NAME    the same in blocking streams, after work in the legacy one, by its name 0 or 1
  *   greedy values COUNT   the same of streams that wait for values in memory: one launches kernels
  *                         behind a wait, which another one ends that has launched later, COUNT kernels
@@ -1260,6 +1262,52 @@ static void values(const char *way, int count)
     }
 }
 
+/* Into the stream, which waits, until its queue is full: then a launch waits, too. */
+static volatile int filled;
+
+static void *fill_with_graphs(void *exec)
+{
+    launch_graph_fn *launch_graph = (launch_graph_fn *)symbol("cuGraphLaunch");
+    cu_handle context;
+
+    must(cu.retain(&context, 0), "cuDevicePrimaryCtxRetain");
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    for (int i = 0; i < 5000; i++) {
+        must(launch_graph(exec, stream), "cuGraphLaunch");
+        filled++;
+    }
+    return NULL;
+}
+
+static void graph_full(void)
+{
+    typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
+    cu_alloc_async_fn *alloc = (cu_alloc_async_fn *)symbol("cuMemAllocAsync");
+    end_capture_fn *end = (end_capture_fn *)symbol("cuStreamEndCapture");
+    uint64_t ptr = new_memory();
+    cu_handle graph;
+    cu_ptr other;
+    pthread_t thread;
+    int before = -1;
+
+    must(alloc(&other, 4096, second), "cuMemAllocAsync");      /* graphs may allocate, too */
+    must(cu.begin_capture(second, 2), "cuStreamBeginCapture"); /* relaxed */
+    launch(function_of("spin"), 1, 1000, 0, second);
+    must(end(second, &graph), "cuStreamEndCapture");
+    must(((value_fn *)symbol("cuStreamWaitValue32_v2"))(stream, ptr, 1, 0), "cuStreamWaitValue32");
+    if (pthread_create(&thread, NULL, fill_with_graphs, executable(graph)) != 0)
+        exit(1);
+    while (filled == 0 || filled != before) {
+        before = filled;
+        usleep(200000);
+    }
+    (void)executable(graph);
+    must(((value_fn *)symbol("cuStreamWriteValue32_v2"))(second, ptr, 1, 0), "cuStreamWriteValue");
+    (void)pthread_join(thread, NULL);
+    printf("%d %d\n", before, filled);
+    (void)fflush(stdout);
+}
+
 static void queued_values(void)
 {
     typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
@@ -1682,6 +1730,7 @@ static const struct way {
     {"graph-far-moved", far_moved, .begins = 1},
     {"graph-far-copy", far_copy, .begins = 1},
     {"graph-spin", graph_spin, .begins = 1},
+    {"graph-full", graph_full},
     {"graph-queues", graph_queues, .begins = 1},
     {"graph-unseen", graph_unseen, .begins = 1},
     {"contexts", contexts},

@@ -256,6 +256,12 @@ def spinning():
     check_pairs(30, "values", "streams that wait for what a later launch writes go on")
 
     machine = Machine()
+    tenant = Greedy(machine, 0, 100, "graph-full", read=True)
+    check(wait_until(lambda: tenant.guest.poll() is not None, 20), "where launches fill a queue, another thread makes a graph executable")
+    tenant.guest.kill()
+    full, launched = map(int, (tenant.guest.stdout.readline() or "0 0").split())
+    check(0 < full < launched == 5000, "and the launches go on", full, launched)
+
     tenant = Greedy(machine, 0, 30, "spin", "20", read=True)
     began = time.monotonic()
     line = tenant.guest.stdout.readline()

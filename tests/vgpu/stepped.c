@@ -9,17 +9,21 @@
  *                                    module, an array of 4 GiB
  *   stepped alloc | graph            the capture of the stream ends: 4 GiB in its order, by a
  *                                    call, by a graph that allocates
+ *   stepped ended | ends             a graph that allocates is made executable, which gets the
+ *                                    handle of one that has ended, or ends, and is launched
  *
  * Prints at how many entries it came, and how many of these calls were answered with success.
  */
 
 #include <dlfcn.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -194,9 +198,25 @@ static int launch(void *call)
     return ((cu_graph_launch_fn *)call)(executable, stream);
 }
 
+static cu_handle make_executable(cu_handle graph)
+{
+    cu_handle made = NULL;
+
+    (void)((cu_instantiate_fn *)symbol("cuGraphInstantiateWithFlags"))(&made, graph, 0);
+    return made;
+}
+
+static void end_executable(cu_handle made)
+{
+    if (made)
+        must(((cu_stream_fn *)symbol("cuGraphExecDestroy"))(made), "cuGraphExecDestroy");
+}
+
+static cu_handle graph;
+
 static void make_graph(void)
 {
-    cu_handle graph, from;
+    cu_handle from;
     cu_ptr ptr;
 
     must(((cu_stream_create_fn *)symbol("cuStreamCreate"))(&from, 1), "cuStreamCreate");
@@ -204,8 +224,66 @@ static void make_graph(void)
     must(((cu_alloc_async_fn *)symbol("cuMemAllocAsync"))(&ptr, MUCH, from), "cuMemAllocAsync");
     must(((cu_free_async_fn *)symbol("cuMemFreeAsync"))(ptr, from), "cuMemFreeAsync");
     must(((cu_end_fn *)symbol("cuStreamEndCapture"))(from, &graph), "cuStreamEndCapture");
-    must(((cu_instantiate_fn *)symbol("cuGraphInstantiateWithFlags"))(&executable, graph, 0),
-         "cuGraphInstantiate");
+}
+
+/* Another graph gets the handle of one that ends: made by another thread, which may have to wait.
+ */
+
+static pthread_t maker;
+static int is_making;
+static cu_handle again;
+
+static void *end_and_make(void *ends)
+{
+    must(set_current(context), "cuCtxSetCurrent");
+    if (ends)
+        end_executable(executable);
+    again = make_executable(graph);
+    return NULL;
+}
+
+static void make_again(void *ends)
+{
+    struct timespec until;
+
+    if (pthread_create(&maker, NULL, end_and_make, ends) != 0)
+        exit(1);
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    is_making = pthread_timedjoin_np(maker, NULL, &until) != 0;
+}
+
+static void make_other(void)
+{
+    make_again(NULL);
+}
+
+static void end_and_make_other(void)
+{
+    make_again(stream);
+}
+
+static void begin_again(void)
+{
+    typedef int create_fn(cu_handle * graph, unsigned flags);
+    static cu_handle empty;
+
+    if (is_making)
+        (void)pthread_join(maker, NULL);
+    is_making = 0;
+    end_executable(again);
+    again = NULL;
+    if (!empty)
+        must(((create_fn *)symbol("cuGraphCreate"))(&empty, 0), "cuGraphCreate");
+    if (!stream)
+        must(((cu_stream_create_fn *)symbol("cuStreamCreate"))(&stream, 1), "cuStreamCreate");
+    executable = make_executable(empty);
+}
+
+static void begin_ended(void)
+{
+    begin_again();
+    end_executable(executable);
 }
 
 static const struct way {
@@ -218,6 +296,8 @@ static const struct way {
     {"array", "cuArray3DCreate_v2", make_array, leave, make_current},
     {"alloc", "cuMemAllocAsync", allocate, begin_captured, end_capture},
     {"graph", "cuGraphLaunch", launch, begin_captured, end_capture},
+    {"ended", "cuGraphLaunch", launch, begin_ended, make_other},
+    {"ends", "cuGraphLaunch", launch, begin_again, end_and_make_other},
 };
 
 static void try_each_entry(const struct way *way)
@@ -251,8 +331,10 @@ int main(int argc, char **argv)
     must(((cu_device_get_fn *)symbol("cuDeviceGet"))(&device, 0), "cuDeviceGet");
     must(((cu_retain_fn *)symbol("cuDevicePrimaryCtxRetain"))(&context, device), "retain");
     must(set_current(context), "cuCtxSetCurrent");
+    make_graph();
     if (strcmp(name, "graph") == 0)
-        make_graph();
+        executable = make_executable(graph);
+    (void)mallopt(M_ARENA_MAX, 1);
     (void)sigaction(SIGTRAP, &action, NULL);
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         if (strcmp(ways[i].name, name) == 0)
