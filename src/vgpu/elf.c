@@ -40,13 +40,16 @@ static const char *file_name(const char *path)
     return name;
 }
 
-static bool begins_with(const char *text, const char *beginning)
+/* A file's name, or the beginning of one, up to a "-". */
+static bool is_named(const char *path, const char *name)
 {
-    while (*beginning && *text == *beginning) {
-        text++;
-        beginning++;
+    const char *file = file_name(path), *rest = name;
+
+    while (*rest && *file == *rest) {
+        file++;
+        rest++;
     }
-    return !*beginning;
+    return !*rest && (!*file || (rest > name && rest[-1] == '-'));
 }
 
 static bool is_same(const char *a, const char *b)
@@ -216,7 +219,7 @@ void *elf_find(const char *object, const char *name)
     void *found = NULL;
 
     for (; map && !found; map = map->l_next) {
-        if (map->l_name && begins_with(file_name(map->l_name), object))
+        if (map->l_name && is_named(map->l_name, object))
             found = look_into(map, name);
     }
     return found;

@@ -459,6 +459,10 @@ def habit_own_functions():
     """A program may replace functions of the C library, a sanitizer for one."""
     ended = run([BUILD / "tests/guest_own_functions", "init", "alloc=1M", "launch=300", "free"], limited_environment(Machine(), memory=LIMIT, cores=10))
     check_equal((ended.returncode, ended.stderr), (0, ""), "one with a dl_iterate_phdr and a clock of its own runs, and the clock is not asked by us")
+    library = container(CUDA_DEVICE_MEMORY_LIMIT_0=LIMIT, CUDA_DEVICE_SM_LIMIT_0=10)
+    own = shutil.copy(BUILD / "tests/own_functions.so", library.parent / "libc.so.6.own")
+    ended = guest("init alloc=1M launch=300 free", bare_environment(Machine(), LD_PRELOAD=f"{own}:{library}"))
+    check_equal((ended.returncode, ended.stderr), (0, ""), "nor where they are in a file whose name begins as the C library's")
 
 
 def habit_early():
