@@ -342,7 +342,7 @@ bool graphs_is_flown(CUgraphExec exec)
     bool any = false;
 
     for (unsigned i = 0; i < FLOWN_MOST; i++)
-        any |= atomic_load(&flown[i]) == exec;
+        any |= exec && atomic_load(&flown[i]) == exec;
     return any;
 }
 

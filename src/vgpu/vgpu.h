@@ -26,8 +26,9 @@
  * that come back; modules.c, code.c code; heaps.c heaps and stacks; hidden.c, overhead.c what the
  * driver takes for itself, usage.c what NVML says of it
  *   query.c    what a program may see; nvml.c, nvml_usage.c NVML, nvml_fixed.c what has one answer
- *   launch.c   launches; transfer.c setting memory and copies; explain.c what is told of them;
- * compute.c, compute_spread.c, watch.c the limiters of this process; limiter/ the compute share
+ *   launch.c   launches; launch_seldom.c cooperative ones and those of graphs; captures.c what is
+ * captured; transfer.c setting memory and copies; explain.c what is told of them; compute.c,
+ * compute_spread.c, watch.c the limiters of this process; limiter/ the compute share
  */
 
 #include <pthread.h>

@@ -299,6 +299,7 @@ def check_invalid():
     check_equal(one.call("cuStreamSynchronize", one.stream(1)), 900, "a wait makes the capture invalid")
     check_equal(one.launch(stream=1), NOT_SUPPORTED, "and the launch is answered as before")
     agree("and nothing is taken", machine, one, LIMIT - PIECE)
+    check_equal(one.call("cuGraphExecDestroy", 0), INVALID_VALUE, "what is no graph does not end")
     one.finish()
 
 
