@@ -391,7 +391,7 @@ static CUresult set_attribute(struct pool *pool, CUmemPool_attribute attribute, 
 
 PUBLIC CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
-    CUresult r = guest_check();
+    CUresult r = guest_check_safe();
     unsigned number;
 
     if (r != CUDA_SUCCESS)

@@ -495,8 +495,10 @@ static CUresult get_attribute(unsigned device, CUgraphMem_attribute attribute, c
 PUBLIC CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute,
                                              void *value)
 {
-    CUresult r = guest_check_device(device);
+    CUresult r = guest_check_safe();
 
+    if (r == CUDA_SUCCESS)
+        r = guest_check_device(device);
     if (r != CUDA_SUCCESS)
         return r;
     if (!value)

@@ -10,6 +10,7 @@
 #include "vgpu/contexts.h"
 #include "vgpu/given.h"
 #include "vgpu/pools.h"
+#include "vgpu/real.h"
 #include "vgpu/usage.h"
 
 #define SETTLE_NS NS_PER_S
@@ -123,11 +124,13 @@ static struct hidden_measure measure_locked(struct vgpu_device *device)
 
 struct hidden_measure hidden_measure(struct vgpu_device *device)
 {
+    struct real_relaxed relaxed = real_relax();
     struct hidden_measure measure;
 
     pools_lock();
     measure = measure_locked(device);
     pools_unlock();
+    real_end_relaxed(&relaxed);
     return measure;
 }
 

@@ -91,11 +91,20 @@ static bool charge_growth(struct taking *taking, uint64_t bytes)
     return charge_advance(taking, most) || (least < most && charge_advance(taking, least));
 }
 
+/* Nobody's capture minds. */
+static bool trim_to(const struct pool *pool, uint64_t bytes)
+{
+    struct real_relaxed relaxed = real_relax();
+    bool trimmed = REAL(cuMemPoolTrimTo)(atomic_load(&pool->handle), bytes) == CUDA_SUCCESS;
+
+    real_end_relaxed(&relaxed);
+    return trimmed;
+}
+
 /* Whole chunks that nobody uses make room for others. */
 static bool trim(const struct pool *pool)
 {
-    return REAL(cuMemPoolTrimTo)(atomic_load(&pool->handle), 0) == CUDA_SUCCESS &&
-           pools_settle(pool->device);
+    return trim_to(pool, 0) && pools_settle(pool->device);
 }
 
 /*
@@ -197,11 +206,10 @@ static void undo(struct pool *pool, CUdeviceptr ptr, CUstream stream)
     if (!free_at_once(ptr, stream))
         (void)REAL(cuMemFreeAsync)(ptr, stream);
     real_end_relaxed(&relaxed);
-    (void)REAL(cuMemPoolTrimTo)(atomic_load(&pool->handle),
-                                atomic_load(&pool->charged) * LEDGER_UNIT);
+    (void)trim_to(pool, atomic_load(&pool->charged) * LEDGER_UNIT);
     /* What it gave back may have been less than what it grew by, and other memory. */
     if (pool_reserved_units(pool) > atomic_load(&pool->charged))
-        (void)REAL(cuMemPoolTrimTo)(atomic_load(&pool->handle), 0);
+        (void)trim_to(pool, 0);
 }
 
 void pool_charge_anyway(struct pool *pool)

@@ -2,6 +2,7 @@
 #include "base/lock.h"
 #include "region/ledger.h"
 #include "region/limits.h"
+#include "vgpu/compute_row.h"
 #include "vgpu/hidden.h"
 #include "vgpu/managed.h"
 #include "vgpu/pool.h"
@@ -304,7 +305,7 @@ static uint64_t ask_graphs(const struct pool *pool, CUmemPool_attribute attribut
     return value;
 }
 
-static uint64_t ask(const struct pool *pool, CUmemPool_attribute attribute)
+static uint64_t ask_driver(const struct pool *pool, CUmemPool_attribute attribute)
 {
     cuuint64_t value = NONE;
 
@@ -313,6 +314,20 @@ static uint64_t ask(const struct pool *pool, CUmemPool_attribute attribute)
     if (REAL(cuMemPoolGetAttribute)(atomic_load_explicit(&pool->handle, memory_order_relaxed),
                                     attribute, &value) != CUDA_SUCCESS)
         return NONE;
+    return value;
+}
+
+/* Nobody's capture minds. */
+static uint64_t ask(const struct pool *pool, CUmemPool_attribute attribute)
+{
+    struct real_relaxed relaxed;
+    uint64_t value;
+
+    if (!atomic_load_explicit(&compute_captures, memory_order_relaxed))
+        return ask_driver(pool, attribute);
+    relaxed = real_relax();
+    value = ask_driver(pool, attribute);
+    real_end_relaxed(&relaxed);
     return value;
 }
 
@@ -422,16 +437,19 @@ static bool settle(struct pool *pool)
 
 bool pools_settle(struct vgpu_device *device)
 {
+    struct real_relaxed relaxed;
     bool gave = false;
 
     if (!atomic_load_explicit(&pools.any, memory_order_acquire))
         return false;
+    relaxed = real_relax();
     pools_lock();
     for (unsigned i = 0; i < pools.count; i++) {
         if (is_of(&pools.pools[i], device))
             gave |= settle(&pools.pools[i]);
     }
     pools_unlock();
+    real_end_relaxed(&relaxed);
     return gave;
 }
 

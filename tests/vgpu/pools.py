@@ -6,6 +6,7 @@ whatever of it is given out."""
 import json
 import struct
 import sys
+import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
@@ -430,7 +431,21 @@ def check_oversubscribed():
     one.finish()
 
 
+def check_questions():
+    """What we ask of pools makes nobody's capture invalid: a thread's own, or another one's."""
+    one = Pooler(limited_environment(new_machine(), memory=LIMIT)).begin()
+    check_equal((one.take(1, MIB), one.give(1)), (0, 0), "a pool is used")
+    one.wait()
+    one.must("cuStreamBeginCapture_v2", one.stream(0), 0)
+    check(one.info()[0] > 0, "while a stream is captured its thread asks for what is free")
+    check_equal((one.take(1, MIB, stream=1), one.give(1, stream=1)), (0, 0), "and takes from the pool in another stream")
+    time.sleep(1.5)  # the library's thread looks
+    check_equal(one.call("cuStreamEndCapture", one.stream(0), f"n{slot('graph')}"), 0, "and the capture is a good one")
+    check_equal(one.finish(), "", "nobody said a word")
+
+
 for test in (
+    check_questions,
     check_host_pools,
     check_oversubscribed,
     check_limit,
