@@ -148,8 +148,10 @@ static bool take_in(struct vgpu_device *device)
 static void trim(struct vgpu_device *device)
 {
     struct pool *pool = pool_of_graphs(device);
+    struct real_relaxed relaxed = real_relax();
 
     (void)REAL(cuDeviceGraphMemTrim)(device->handle);
+    real_end_relaxed(&relaxed);
     if (!pool)
         return;
     pools_lock();

@@ -309,10 +309,12 @@ struct order {
 /* Of a pool that nobody knew of; what is none the driver says. */
 static CUresult take_unknown(CUdeviceptr *ptr, size_t bytes, const struct order *order)
 {
+    struct real_relaxed relaxed = real_relax();
     cuuint64_t value;
     CUresult result =
         REAL(cuMemPoolGetAttribute)(order->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value);
 
+    real_end_relaxed(&relaxed);
     if (result != CUDA_SUCCESS)
         return result;
     if (vgpu_refuses(VGPU_WORD_UNACCOUNTED, "cuMemAllocFromPoolAsync",

@@ -898,6 +898,11 @@ class Run:
             # A function's handle is memory: whether it is that of one that has gone depends on the moment.
             if call.makes and KINDS[call.makes // GROUP] in ("function", "kernel") and mine[0] == theirs[0] == "0":
                 continue
+            # So is it for a launch by such a handle; and to ask what stack a kernel needs loads it before its launch is refused.
+            if "Launch" in call.name and str(INVALID_HANDLE) in (mine[0], theirs[0]):
+                continue
+            if call.name == "cuFuncIsLoaded" and mine[0] == theirs[0]:
+                continue
             # Which of two things that are wrong is said first is nobody's promise, where libvgpu answers itself.
             wrong = {mine[0], theirs[0]} == {str(INVALID_VALUE), str(CONTEXT_IS_DESTROYED)}
             if wrong and ("Launch" in call.name or self.judge.may_refuse(call, max(self.used))):
