@@ -15,6 +15,7 @@ usage: anything.py [--seed N] [--calls N] [--seeds N] [--race N] [--coverage] [-
 import argparse
 import collections
 import random
+import re
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
@@ -898,8 +899,9 @@ class Run:
             # A function's handle is memory: whether it is that of one that has gone depends on the moment.
             if call.makes and KINDS[call.makes // GROUP] in ("function", "kernel") and mine[0] == theirs[0] == "0":
                 continue
-            # So is it for a launch by such a handle; and to ask what stack a kernel needs loads it before its launch is refused.
-            if "Launch" in call.name and str(INVALID_HANDLE) in (mine[0], theirs[0]):
+            # So is it for all that takes one; and to ask what stack a kernel needs loads it before its launch is refused.
+            takes_function = re.search("Launch|Kernel|Func|cuParam|Occupancy", call.name)
+            if takes_function and str(INVALID_HANDLE) in (mine[0], theirs[0]):
                 continue
             if call.name == "cuFuncIsLoaded" and mine[0] == theirs[0]:
                 continue

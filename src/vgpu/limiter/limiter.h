@@ -223,11 +223,11 @@ struct limiter {
     struct {
         bool out;
         bool counts; /* recorded at a random moment, not to see when a slice begins */
-        bool sharp;  /* the host was not held up while it recorded */
         bool late;   /* found off the device, and not answered yet */
         bool stale;  /* recorded before the base was */
         int64_t due_ns;
         int64_t recorded_ns;
+        int64_t took_ns; /* the host, to record it */
     } probe;
 };
 

@@ -3,7 +3,10 @@
 #include "vgpu/limiter/internal.h"
 
 #define GAP_NS INT64_C(10000000)
-#define SHARP_NS INT64_C(6000) /* recorded within this, the host's time of it is good */
+/* Recorded within this, the host's time of it is good enough to tell by how much an event is late;
+ * and within that, to tell in which slice it was recorded. Drivers take one to some us. */
+#define SHARP_NS INT64_C(6000)
+#define BLURRED_NS INT64_C(100000)
 
 /* When the probe was done, on the device's clock since the base; negative: it can't be told. */
 static double probe_done_ns(const struct limiter *limiter)
@@ -82,17 +85,15 @@ static void set_next_probe(struct limiter *limiter)
 
 bool limiter_probe(struct limiter *limiter)
 {
+    const bool due = limiter_now(limiter) >= limiter->probe.due_ns;
     struct samples *samples = &limiter->samples;
-    int64_t now_ns = limiter_now(limiter);
-
-    const bool due = now_ns >= limiter->probe.due_ns;
 
     limiter_take_late_answer(limiter);
     if (due)
         set_next_probe(limiter);
     if (limiter->probe.out) { /* it still waits for our slice */
         if (due)
-            presence_open(&limiter->presence, limiter_since_base(limiter, now_ns));
+            presence_open(&limiter->presence, limiter_since_base(limiter, limiter_now(limiter)));
         return false;
     }
     /* Beside others one is on its way at most times: it says when our slices begin. */
@@ -103,15 +104,15 @@ bool limiter_probe(struct limiter *limiter)
         samples->probe = limiter->ops->make_event(limiter->gpu);
     if (!samples->probe)
         return false;
-    limiter->probe.recorded_ns = now_ns;
     limiter->probe.late = false;
     limiter->probe.stale = false;
+    limiter->probe.recorded_ns = limiter_now(limiter);
     limiter->probe.out = limiter->ops->record(limiter->gpu, samples->probe, NULL);
-    limiter->probe.sharp = limiter_now(limiter) - now_ns < SHARP_NS;
+    limiter->probe.took_ns = limiter_now(limiter) - limiter->probe.recorded_ns;
     return limiter->probe.out;
 }
 
-/* A probe during which the host was held up tells nothing, whatever its answer. */
+/* One during which the host was held up for long tells nothing, whatever its answer. */
 void limiter_probe_answer(struct limiter *limiter)
 {
     double recorded_ns = limiter_since_base(limiter, limiter->probe.recorded_ns);
@@ -120,9 +121,10 @@ void limiter_probe_answer(struct limiter *limiter)
     if (!limiter->probe.out)
         return;
     done = limiter->ops->query(limiter->gpu, limiter->samples.probe) != EVENT_NOT_YET;
-    limiter->probe.late = !done || probe_late_ns(limiter) > 0;
+    limiter->probe.late =
+        !done || (limiter->probe.took_ns < SHARP_NS && probe_late_ns(limiter) > 0);
     limiter->probe.out = limiter->probe.late;
-    if (!limiter->probe.sharp)
+    if (limiter->probe.took_ns >= BLURRED_NS)
         return;
     if (!limiter->probe.late)
         presence_note_on(&limiter->presence, recorded_ns);
