@@ -38,7 +38,7 @@ THREADS = 4
 # What the driver takes at a launch is charged within a second, mostly before the next allocation.
 STRICT = False
 # What libvgpu says, and may.
-FORESEEN = ["is refused: its memory is not accounted for", "the memory of graphs is not accounted for", "moves between host and device is not accounted for", "with them the limit is exceeded", "a kernel's local memory", "it may move what the limit has no room for"]
+FORESEEN = ["is refused: its memory is not accounted for", "the memory of graphs is not accounted for", "moves between host and device is not accounted for", "managed memory of graphs is not accounted for", "with them the limit is exceeded", "a kernel's local memory", "it may move what the limit has no room for"]
 
 entries = {}
 for line in (SOURCE / "src/driver/entries.txt").read_text().splitlines():
