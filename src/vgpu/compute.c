@@ -563,6 +563,7 @@ static bool tick_row(struct compute_row *row, int64_t now_ns)
         inside = compute_enter(context);
         limiter_poll(&row->limiter);
         limiter_look(&row->limiter);
+        compute_want_idle(row, 1 + row->limiter.presence.voided);
         row->idle_at = row->limiter.presence.voided % MAX(row->idle_count, 1u);
         out = !row->elsewhere && limiter_probe(&row->limiter);
         compute_leave(&inside);

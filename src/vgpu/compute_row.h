@@ -63,6 +63,11 @@ static inline CUcontext compute_name_elsewhere(const struct compute_row *row)
     return (CUcontext)(uintptr_t)row;
 }
 
+/* Sees to it that the row has as many streams for probes, in its context, which is current; no more
+ * than IDLE_STREAMS. Each takes half a MiB of the device. Where probes wait behind work of ours in
+ * a hardware queue, there are some in others. */
+void compute_want_idle(struct compute_row *row, unsigned count);
+
 /* watch_start(), of which an error counts where there is a limit. */
 CUresult compute_begin_watch(void);
 

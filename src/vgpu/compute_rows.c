@@ -79,15 +79,20 @@ static void begin_row(struct compute_row *row, CUcontext context, CUcontext seen
     row->looked_in = seen_in;
     row->device = device;
     row->idle_count = row->idle_at = 0;
-    while (row->idle_count < IDLE_STREAMS &&
-           REAL(cuStreamCreate)(&row->idle_streams[row->idle_count], CU_STREAM_NON_BLOCKING) ==
-               CUDA_SUCCESS)
-        row->idle_count++;
+    compute_want_idle(row, 1);
     limiter_init(&row->limiter, &compute_gpu, row, &device->share,
                  (uint64_t)clock_now_ns() ^ (uint64_t)(uintptr_t)row);
     row->context = context;
     unlock_mutex(&row->lock);
     compute_leave(&inside);
+}
+
+void compute_want_idle(struct compute_row *row, unsigned count)
+{
+    while (row->idle_count < MIN(count, (unsigned)IDLE_STREAMS) &&
+           REAL(cuStreamCreate)(&row->idle_streams[row->idle_count], CU_STREAM_NON_BLOCKING) ==
+               CUDA_SUCCESS)
+        row->idle_count++;
 }
 
 /* One that nobody has, and that is looked at in this context, or in none. */

@@ -29,7 +29,7 @@ seed = int(os.environ.get("HAMI_TEST_SEED", time.time_ns() & 0xFFFFFFFF))
 chance = random.Random(seed)
 print(f"seed {seed}")
 
-machine = Machine(memory=4 * GIB, context=CONTEXT)
+machine = Machine(memory=4 * GIB, context=CONTEXT, driver={"stream": 0})
 region = new_region()
 environment = limited_environment(machine, memory=LIMIT, cores=90, region=region)
 
