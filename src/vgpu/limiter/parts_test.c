@@ -427,6 +427,31 @@ static void a_late_probe_may_have_been_sent_in_a_slice(void **state)
     assert_int_equal(presence.voided, 0);
 }
 
+/* Where none ever outlasts a kernel's end, events complete at once on the device: a late probe was
+ * off it, until one does outlast an end. */
+static void late_probes_are_off_a_device_that_answers_at_once(void **state)
+{
+    struct presence presence;
+    double at = 1e6;
+
+    (void)state;
+    presence_init(&presence, NULL);
+    presence_open(&presence, 0);
+    (void)presence_resolve(&presence, 0, at);
+    for (unsigned i = 0; i < 200; i++, at += 5e6) {
+        presence_note_end(&presence, at + 0.5e6);
+        presence_open(&presence, at + 1e6); /* in our slice, if that is a whole one */
+        assert_int_equal(presence_resolve(&presence, at + 1e6, at + 5e6), i >= 95);
+    }
+
+    presence_open(&presence, at + 1e6);
+    presence_note_end(&presence, at + 1.5e6);
+    assert_int_equal(presence_resolve(&presence, at + 1e6, at + 5e6), 0);
+    at += 5e6;
+    presence_open(&presence, at + 1e6);
+    assert_int_equal(presence_resolve(&presence, at + 1e6, at + 5e6), 0);
+}
+
 /* It is sent in a slice's kernel, and that ends before the next slice: it need not be waited for.
  */
 static void a_probe_that_outlasts_its_kernel_was_in_its_slice(void **state)
@@ -1219,6 +1244,7 @@ int main(void)
         cmocka_unit_test(short_kernels_are_not_taken_for_long_ones),
         cmocka_unit_test(a_probe_behind_work_of_ours_tells_nothing),
         cmocka_unit_test(a_late_probe_may_have_been_sent_in_a_slice),
+        cmocka_unit_test(late_probes_are_off_a_device_that_answers_at_once),
         cmocka_unit_test(a_probe_that_outlasts_its_kernel_was_in_its_slice),
         cmocka_unit_test(neighbours_that_left_are_forgotten),
         cmocka_unit_test(the_streams_beside_one),

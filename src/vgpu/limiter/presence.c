@@ -19,6 +19,10 @@
 /* What is expected of a kind's first kernel is worth so many probes. */
 #define PRIOR 0.5
 
+/* So many slices of ours in which a kernel ended, and no probe that was recorded before came back
+ * after it: events complete at once here. */
+#define PROMPT_SLICES 96
+
 #define NEVER_NS (-1e15)
 
 #define PART_ONE 65536.0 /* of what processes tell one another */
@@ -42,7 +46,7 @@ void presence_new_base(struct presence *presence)
     for (unsigned i = 0; i < PRESENCE_PROBES; i++)
         presence->probes[i].state = PROBE_NONE;
     for (unsigned i = 0; i < PRESENCE_ENDS; i++)
-        presence->ends_ns[i] = -1;
+        presence->ends_ns[i] = NEVER_NS;
 }
 
 double presence_late_ns(struct presence *presence, double device_ns, double host_ns, int64_t now_ns)
@@ -160,13 +164,23 @@ static struct slices slices_before(struct presence *presence, double recorded_ns
     return (struct slices){end_ns - PRESENCE_SLICE_NS, end_ns};
 }
 
+/* Whether probes are late here on the device, too: one that outlasts the end of a kernel was. */
+static void learn_deferral(struct presence *presence, double at_ns, double done_ns)
+{
+    if (got_on(presence, at_ns, done_ns - 2 * SAME_NS))
+        presence->prompt_slices = 0;
+    else if (got_on(presence, presence->slice_ns, at_ns) && presence->prompt_slices < PROMPT_SLICES)
+        presence->prompt_slices++;
+}
+
 /* A late probe is done as a slice of ours begins, and may have been recorded in the one before. */
 static enum probe_state late_state(const struct presence *presence, struct slices slices,
                                    double at_ns, double done_ns)
 {
     if (got_on(presence, done_ns - SAME_NS, done_ns))
         return PROBE_NONE;
-    if (at_ns >= slices.from_ns && at_ns < slices.until_ns)
+    if (at_ns >= slices.from_ns && at_ns < slices.until_ns &&
+        presence->prompt_slices < PROMPT_SLICES)
         return PROBE_ON;
     return got_on(presence, at_ns, done_ns) ? PROBE_ON : PROBE_OFF;
 }
@@ -192,7 +206,10 @@ static unsigned resolve_open(struct presence *presence, struct slices slices, do
 unsigned presence_resolve(struct presence *presence, double host_ns, double done_ns)
 {
     struct slices slices = slices_before(presence, host_ns + presence->least_ns, done_ns);
-    unsigned off = resolve_open(presence, slices, done_ns);
+    unsigned off;
+
+    learn_deferral(presence, host_ns + presence->least_ns, done_ns);
+    off = resolve_open(presence, slices, done_ns);
 
     /* Right behind a kernel of ours it had waited for that, in its hardware queue. */
     if (!got_on(presence, done_ns - SAME_NS, done_ns))

@@ -69,8 +69,9 @@ struct presence {
     double
         slice_ns; /* when our last slice began that is known, since the base; far back: none is */
     double on_ns; /* the last moment at which we were on the device for sure */
-    double absence_ns; /* of others' slices between two of ours; negative: not known yet */
-    double least_ns;   /* the least that a probe's time on the device was behind the host's */
+    double absence_ns;      /* of others' slices between two of ours; negative: not known yet */
+    unsigned prompt_slices; /* in a row, in which a kernel ended and no probe was out */
+    double least_ns;        /* the least that a probe's time on the device was behind the host's */
     int64_t least_at_ns;
     bool least_known;
 };
