@@ -332,21 +332,29 @@ static bool make_room(struct allocations_bag *bag)
     return true;
 }
 
+/* Where the bag counts it. */
+static uint64_t *count_of(struct allocations_bag *bag, const struct allocation *entry)
+{
+    if (bag->in_pages && page_is_shared(entry->units))
+        return &bag->small_units;
+    if (entry->kept)
+        return &bag->kept_units;
+    return entry->shared ? &bag->shared_units : &bag->units;
+}
+
+void allocations_put_bagged(struct allocations_bag *bag, uint64_t handle,
+                            const struct allocation *entry)
+{
+    *count_of(bag, entry) += entry->units;
+    if (make_room(bag))
+        bag->entries[bag->count++] = (struct allocations_bagged){.handle = handle, .entry = *entry};
+}
+
 static void put_into(struct allocations_bag *bag, const struct cell *cell)
 {
-    struct allocation entry = unpack(cell->packed);
+    const struct allocation entry = unpack(cell->packed);
 
-    if (bag->in_pages && page_is_shared(entry.units))
-        bag->small_units += entry.units;
-    else if (entry.kept)
-        bag->kept_units += entry.units;
-    else if (entry.shared)
-        bag->shared_units += entry.units;
-    else
-        bag->units += entry.units;
-    if (make_room(bag))
-        bag->entries[bag->count++] =
-            (struct allocations_bagged){.handle = cell->handle, .entry = entry};
+    allocations_put_bagged(bag, cell->handle, &entry);
 }
 
 static bool is_of(const struct cell *cell, unsigned context)
@@ -386,6 +394,20 @@ void allocations_take_context(enum allocation_kind kind, unsigned context,
     *ret_bag = (struct allocations_bag){.in_pages = kind == ALLOCATION_ADDRESS};
     for (unsigned i = 0; i < SHARDS; i++)
         take_context_from(&shards[kind][i], context, ret_bag);
+}
+
+bool allocations_take_bagged(struct allocations_bag *bag, uint64_t handle,
+                             struct allocation *ret_entry)
+{
+    for (size_t i = 0; i < bag->count; i++) {
+        if (bag->entries[i].handle != handle)
+            continue;
+        *ret_entry = bag->entries[i].entry;
+        *count_of(bag, ret_entry) -= ret_entry->units;
+        bag->entries[i] = bag->entries[--bag->count];
+        return true;
+    }
+    return false;
 }
 
 void allocations_give_back(enum allocation_kind kind, unsigned context, struct allocations_bag *bag)

@@ -66,6 +66,12 @@ struct allocations_bag {
 void allocations_take_context(enum allocation_kind kind, unsigned context,
                               struct allocations_bag *ret_bag);
 
+/* Takes one out of the bag, as allocations_take() from the table, and puts it back. */
+bool allocations_take_bagged(struct allocations_bag *bag, uint64_t handle,
+                             struct allocation *ret_entry);
+void allocations_put_bagged(struct allocations_bag *bag, uint64_t handle,
+                            const struct allocation *entry);
+
 /* The context did not end; they are of this one now. */
 void allocations_give_back(enum allocation_kind kind, unsigned context,
                            struct allocations_bag *bag);

@@ -2,9 +2,8 @@
 
 /* Ending contexts, and who uses them. */
 
-#include <time.h>
-
 #include "base/lock.h"
+#include "base/util.h"
 #include "vgpu/code.h"
 #include "vgpu/compute.h"
 #include "vgpu/context_table.h"
@@ -16,66 +15,121 @@
 #include "vgpu/primary.h"
 #include "vgpu/real.h"
 
-/* A refusal comes at once; a real end may wait for whatever runs. */
-#define ENDING_PAUSE_NS 50000
-#define ENDING_TRIES 200
-
 static _Atomic unsigned endings;
+
+/* The ends that are under way. What a bag has comes to the table and goes from it with the lock, so
+ * that it is always in one of them. */
+static struct {
+    pthread_mutex_t lock;
+    struct context_ending *first;
+} under_way = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 bool context_take(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry)
 {
-    const struct timespec moment = {.tv_nsec = ENDING_PAUSE_NS};
+    const unsigned epoch = contexts_epoch();
+    const bool ending = atomic_load(&endings) > 0;
+    bool found = allocations_take(kind, handle, ret_entry);
 
-    for (unsigned i = 0; i < ENDING_TRIES; i++) {
-        const bool ending = atomic_load(&endings) > 0;
+    if (found || (!ending && contexts_epoch() == epoch))
+        return found;
+    lock_mutex(&under_way.lock);
+    for (struct context_ending *i = under_way.first; i && !found; i = i->next)
+        found = allocations_take_bagged(&i->bags[kind], handle, ret_entry);
+    found = found || allocations_take(kind, handle, ret_entry);
+    unlock_mutex(&under_way.lock);
+    return found;
+}
 
-        if (allocations_take(kind, handle, ret_entry))
-            return true;
-        if (!ending)
-            return false;
-        (void)nanosleep(&moment, NULL);
-    }
-    return false;
+/* With the lock over the ends: the number that a context has now, 0 once it has ended. */
+static unsigned number_now(unsigned number)
+{
+    struct context context;
+
+    lock_mutex(&contexts.lock);
+    do {
+        context = contexts.rows[number];
+    } while (!context.handle && !context.ending && (number = context.now));
+    unlock_mutex(&contexts.lock);
+    return number;
+}
+
+bool context_put_back(enum allocation_kind kind, uint64_t handle, const struct allocation *entry)
+{
+    struct allocation again = *entry;
+    struct context_ending *ending;
+
+    lock_mutex(&under_way.lock);
+    for (ending = under_way.first; ending && ending->row != entry->context;)
+        ending = ending->next;
+    if (ending)
+        allocations_put_bagged(&ending->bags[kind], handle, entry);
+    else if (entry->context && entry->context < CONTEXTS_MAX)
+        again.context = number_now(entry->context);
+    if (!ending && (again.context || !entry->context))
+        (void)allocations_add(kind, handle, &again);
+    unlock_mutex(&under_way.lock);
+    return again.context || !entry->context;
 }
 
 void context_ends_after_fork(void)
 {
     atomic_store(&endings, 0);
+    (void)pthread_mutex_init(&under_way.lock, NULL);
+    under_way.first = NULL;
 }
 
-struct context_ending context_begin_end(CUcontext handle)
-{
-    struct context_ending ending = {0};
+/* What goes with a context but for managed memory, which has a lock of its own. */
+static const enum allocation_kind kinds[] = {
+    ALLOCATION_ADDRESS, ALLOCATION_HOST,     ALLOCATION_MODULE,
+    ALLOCATION_IMPORT,  ALLOCATION_GRAPHICS, ALLOCATION_HOME,
+};
 
+void context_begin_end(CUcontext handle, struct context_ending *ret_ending)
+{
+    struct context_ending *ending = ret_ending;
+
+    *ending = (struct context_ending){0};
     lock_mutex(&contexts.lock);
-    ending.row = contexts_find_row(handle);
-    if (ending.row) {
-        ending.context = contexts.rows[ending.row];
-        contexts.rows[ending.row].handle = NULL;
-        contexts.rows[ending.row].ending = true;
+    ending->row = contexts_find_row(handle);
+    if (ending->row) {
+        ending->context = contexts.rows[ending->row];
+        contexts.rows[ending->row].handle = NULL;
+        contexts.rows[ending->row].ending = true;
         atomic_fetch_add(&contexts_epoch_now, 1);
     }
     unlock_mutex(&contexts.lock);
-    if (!ending.row)
-        return ending;
+    if (!ending->row)
+        return;
 
+    ending->holds_managed =
+        managed_begin_context_end(ending->row, &ending->bags[ALLOCATION_MANAGED]);
     atomic_fetch_add(&endings, 1);
-    allocations_take_context(ALLOCATION_ADDRESS, ending.row, &ending.data);
-    ending.holds_managed = managed_begin_context_end(ending.row, &ending.managed);
-    allocations_take_context(ALLOCATION_HOST, ending.row, &ending.host);
-    allocations_take_context(ALLOCATION_MODULE, ending.row, &ending.code);
-    allocations_take_context(ALLOCATION_IMPORT, ending.row, &ending.imports);
-    allocations_take_context(ALLOCATION_GRAPHICS, ending.row, &ending.graphics);
-    allocations_take_context(ALLOCATION_HOME, ending.row, &ending.homes);
-    return ending;
+    lock_mutex(&under_way.lock);
+    ending->next = under_way.first;
+    under_way.first = ending;
+    for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++)
+        allocations_take_context(kinds[i], ending->row, &ending->bags[kinds[i]]);
+    unlock_mutex(&under_way.lock);
+}
+
+/* With the lock over the ends. */
+static void unlink_end(const struct context_ending *ending)
+{
+    struct context_ending **at = &under_way.first;
+
+    while (*at != ending)
+        at = &(*at)->next;
+    *at = ending->next;
+    atomic_fetch_sub(&endings, 1);
 }
 
 void context_give_back_data(struct context_ending *ending, unsigned row)
 {
     struct vgpu_device *device = ending->context.device;
-    const uint64_t small = ending->data.small_units;
+    struct allocations_bag *data = &ending->bags[ALLOCATION_ADDRESS];
+    const uint64_t small = data->small_units;
 
-    allocations_give_back(ALLOCATION_ADDRESS, row, &ending->data);
+    allocations_give_back(ALLOCATION_ADDRESS, row, data);
     if (row == ending->row || !device)
         return;
     vgpu_charge_anyway(device, VGPU_DATA, page_take_small(row, small));
@@ -88,11 +142,14 @@ static unsigned take_back(struct context_ending *ending)
 {
     unsigned row;
 
+    lock_mutex(&under_way.lock);
+    unlink_end(ending);
     lock_mutex(&contexts.lock);
     row = contexts_find_row(ending->context.handle);
     if (row) {
         contexts.rows[row].units += ending->context.units;
         contexts.rows[ending->row].ending = false;
+        contexts.rows[ending->row].now = row;
         (void)contexts_count(ending->context.device, -1);
     } else {
         row = ending->row;
@@ -101,48 +158,46 @@ static unsigned take_back(struct context_ending *ending)
     atomic_fetch_add(&contexts_epoch_now, 1);
     unlock_mutex(&contexts.lock);
     context_give_back_data(ending, row);
-    allocations_give_back(ALLOCATION_MANAGED, row, &ending->managed);
-    allocations_give_back(ALLOCATION_HOST, row, &ending->host);
-    allocations_give_back(ALLOCATION_MODULE, row, &ending->code);
-    allocations_give_back(ALLOCATION_IMPORT, row, &ending->imports);
-    allocations_give_back(ALLOCATION_GRAPHICS, row, &ending->graphics);
-    allocations_give_back(ALLOCATION_HOME, row, &ending->homes);
+    for (unsigned kind = 0; kind < ALLOCATION_KINDS; kind++)
+        allocations_give_back(kind, row, &ending->bags[kind]);
+    unlock_mutex(&under_way.lock);
     return row;
 }
 
 static void finish_gone(struct context_ending *ending)
 {
+    const struct allocations_bag *const bags = ending->bags;
+    const struct allocations_bag *const data = &bags[ALLOCATION_ADDRESS];
     struct vgpu_device *device = ending->context.device;
 
     managed_end_context_end(ending->holds_managed, ending->row, 0);
 
+    lock_mutex(&under_way.lock);
+    unlink_end(ending);
     lock_mutex(&contexts.lock);
     contexts.rows[ending->row].ending = false;
     (void)contexts_count(device, -1);
     atomic_fetch_add(&contexts_epoch_now, 1);
     unlock_mutex(&contexts.lock);
+    unlock_mutex(&under_way.lock);
     code_forget_functions();
     if (device) {
-        const uint64_t managed = ending->managed.units + ending->managed.shared_units;
+        const struct allocations_bag *spilled = &bags[ALLOCATION_MANAGED];
+        const uint64_t managed = spilled->units + spilled->shared_units;
 
         atomic_fetch_sub(&device->managed_units, managed);
-        managed_count_spilled(-(int64_t)ending->managed.shared_units);
+        managed_count_spilled(-(int64_t)spilled->shared_units);
         vgpu_discharge(device, VGPU_DATA,
-                       ending->data.units + managed +
-                           page_give_small(ending->row, ending->data.small_units));
-        host_count(-(int64_t)ending->host.units);
-        virtual_count_imports(-(int64_t)(ending->imports.units + ending->graphics.units));
-        if (ending->data.shared_units || ending->data.kept_units)
-            ipc_context_ended(device, &ending->data);
-        overhead_gone(device, ending->context.units, ending->code.units);
+                       data->units + managed + page_give_small(ending->row, data->small_units));
+        host_count(-(int64_t)bags[ALLOCATION_HOST].units);
+        virtual_count_imports(
+            -(int64_t)(bags[ALLOCATION_IMPORT].units + bags[ALLOCATION_GRAPHICS].units));
+        if (data->shared_units || data->kept_units)
+            ipc_context_ended(device, data);
+        overhead_gone(device, ending->context.units, bags[ALLOCATION_MODULE].units);
     }
-    allocations_drop(&ending->data);
-    allocations_drop(&ending->managed);
-    allocations_drop(&ending->host);
-    allocations_drop(&ending->code);
-    allocations_drop(&ending->imports);
-    allocations_drop(&ending->graphics);
-    allocations_drop(&ending->homes);
+    for (unsigned kind = 0; kind < ALLOCATION_KINDS; kind++)
+        allocations_drop(&ending->bags[kind]);
 }
 
 void context_finish_end(struct context_ending *ending, bool gone)
@@ -153,7 +208,6 @@ void context_finish_end(struct context_ending *ending, bool gone)
         finish_gone(ending);
     else
         managed_end_context_end(ending->holds_managed, ending->row, take_back(ending));
-    atomic_fetch_sub(&endings, 1);
 }
 
 typedef CUresult (*destroy_fn)(CUcontext context);
@@ -171,7 +225,7 @@ static CUresult end_context(CUcontext context, destroy_fn destroy)
         return destroy(context);
 
     compute_ending(context);
-    ending = context_begin_end(context);
+    context_begin_end(context, &ending);
     result = destroy(context);
     compute_ended(context, result == CUDA_SUCCESS);
     context_finish_end(&ending, result == CUDA_SUCCESS);

@@ -17,7 +17,9 @@ struct context {
     size_t heaps[CONTEXT_HEAPS];
     unsigned users; /* of one that is not primary: cuCtxCreate's, and all cuCtxAttach's */
     bool primary;
-    bool ending;  /* its handle may be another's already */
+    bool ending; /* its handle may be another's already */
+    unsigned
+        now; /* of a free row: the number that its context has since an end was refused; or 0 */
     bool refused; /* it can't be held to the limit */
 };
 
@@ -59,11 +61,13 @@ CUresult contexts_may_create(CUdevice handle, struct vgpu_device **ret_device);
 struct context_ending {
     unsigned row; /* 0: it is not known */
     struct context context;
-    struct allocations_bag data, managed, host, code, imports, graphics, homes;
+    struct allocations_bag bags[ALLOCATION_KINDS];
     bool holds_managed; /* managed memory stays where it is until the end is over */
+    struct context_ending *next;
 };
 
-struct context_ending context_begin_end(CUcontext handle);
+/* It stays where it is until its end is finished: others look into its bags (context_take()). */
+void context_begin_end(CUcontext handle, struct context_ending *ret_ending);
 
 /* Around the driver's call: whether the context has gone. */
 void context_finish_end(struct context_ending *ending, bool gone);

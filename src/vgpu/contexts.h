@@ -30,11 +30,13 @@ enum {
 void context_heap_grew(unsigned number, CUlimit limit, size_t value, int64_t units);
 size_t context_largest_heap(unsigned number, CUlimit limit);
 
-/*
- * Takes out an entry of what goes with contexts (allocations.h). While a context is about to end
- * its entries are nowhere; an end that is refused brings them back soon, and is waited for.
+/* Takes out an entry of what goes with contexts (allocations.h), also of one that is about to end.
  */
 bool context_take(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry);
+
+/* Puts it back, since the driver has not freed it. False: its context has ended meanwhile, which
+ * has not found it; the caller discharges it. */
+bool context_put_back(enum allocation_kind kind, uint64_t handle, const struct allocation *entry);
 
 /* The device of a context that is known, NULL of others. */
 struct vgpu_device *contexts_device(CUcontext handle);

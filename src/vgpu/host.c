@@ -42,10 +42,9 @@ static bool begin_free(const void *ptr, struct allocation *entry)
 static CUresult end_free(const void *ptr, bool known, const struct allocation *entry,
                          CUresult result)
 {
-    if (known && result == CUDA_SUCCESS)
+    if (known && (result == CUDA_SUCCESS ||
+                  !context_put_back(ALLOCATION_HOST, (uint64_t)(uintptr_t)ptr, entry)))
         host_count(-(int64_t)entry->units);
-    else if (known)
-        (void)allocations_add(ALLOCATION_HOST, (uint64_t)(uintptr_t)ptr, entry);
     return result;
 }
 

@@ -98,11 +98,13 @@ bool alloc_enter(struct grant *grant, uint64_t handle)
         grant_end(grant);
         return true;
     }
-    /* An end that has it already gives back what is charged. */
-    if (allocations_take(ALLOCATION_ADDRESS, handle, &entry))
+    /* An end that is over has given back what is charged. */
+    if (context_take(ALLOCATION_ADDRESS, handle, &entry)) {
+        grant->context = entry.context;
         alloc_cancel(grant);
-    else
+    } else {
         grant_end(grant);
+    }
     return false;
 }
 
@@ -258,12 +260,14 @@ CUresult alloc_end_free(uint64_t handle, const struct allocation *entry, CUresul
 {
     struct vgpu_device *device = &vgpu.devices[entry->device];
 
-    if (result != CUDA_SUCCESS)
-        (void)allocations_add(ALLOCATION_ADDRESS, handle, entry);
-    else if (!entry->shared)
+    bool gone = result == CUDA_SUCCESS;
+
+    if (!gone)
+        gone = !context_put_back(ALLOCATION_ADDRESS, handle, entry);
+    if (gone && !entry->shared)
         vgpu_discharge(device, VGPU_DATA, page_give(entry->context, entry->units));
     grant_end_moving(device);
-    if (result == CUDA_SUCCESS && entry->shared)
+    if (gone && entry->shared)
         ipc_freed(device, handle, entry, page_give(entry->context, entry->units));
     return result;
 }

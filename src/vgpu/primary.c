@@ -156,29 +156,28 @@ static void end_of_primary(const struct vgpu_device *device, enum primary_end ho
                            struct context_ending *ending, CUresult result)
 {
     unsigned *count = &retained[device_number(device)];
-    struct context_ending late;
     bool gone = result == CUDA_SUCCESS && !primary_is_active(device->handle);
 
     if (result == CUDA_SUCCESS && how == PRIMARY_RELEASE && *count)
         --*count;
     if (ending->row)
         compute_ended(ending->context.handle, gone);
-    if (gone && !ending->row) {
-        late = context_begin_end(primary_of(device));
-        *ending = late;
-    }
+    if (gone && !ending->row)
+        context_begin_end(primary_of(device), ending);
     context_finish_end(ending, gone);
 }
 
 /* Before such a call: what may end is taken out. */
-static struct context_ending before_end(const struct vgpu_device *device, enum primary_end how)
+static void before_end(const struct vgpu_device *device, enum primary_end how,
+                       struct context_ending *ret_ending)
 {
     CUcontext handle = primary_of(device);
 
+    *ret_ending = (struct context_ending){0};
     if (!handle || (how == PRIMARY_RELEASE && retained[device_number(device)] > 1))
-        return (struct context_ending){0};
+        return;
     compute_ending(handle);
-    return context_begin_end(handle);
+    context_begin_end(handle, ret_ending);
 }
 
 typedef CUresult (*primary_fn)(CUdevice device);
@@ -193,7 +192,7 @@ static CUresult end_primary(CUdevice handle, primary_fn end, enum primary_end ho
         return end(handle);
 
     primary_hold();
-    ending = before_end(device, how);
+    before_end(device, how, &ending);
     result = end(handle);
     end_of_primary(device, how, &ending, result);
     primary_let_go();
@@ -230,7 +229,7 @@ CUresult primary_end_green(CUgreenCtx green, const struct vgpu_device *device)
     CUresult result;
 
     primary_hold();
-    ending = before_end(device, PRIMARY_RELEASE);
+    before_end(device, PRIMARY_RELEASE, &ending);
     result = REAL(cuGreenCtxDestroy)(green);
     end_of_primary(device, PRIMARY_RELEASE, &ending, result);
     primary_let_go();
@@ -243,7 +242,7 @@ CUresult primary_detach(CUcontext context, const struct vgpu_device *device)
     CUresult result;
 
     primary_hold();
-    ending = before_end(device, PRIMARY_RELEASE);
+    before_end(device, PRIMARY_RELEASE, &ending);
     result = REAL(cuCtxDetach)(context);
     end_of_primary(device, PRIMARY_RELEASE, &ending, result);
     primary_let_go();

@@ -19,8 +19,8 @@ struct reference_row {
         struct {
             uint64_t units; /* charged for it; 0: another's, or no device's */
             uint32_t handles, maps;
-            uint32_t device;       /* place in vgpu.devices */
-            uint32_t given;        /* what its descriptors are known by (given.h); 0: there are none */
+            uint32_t device; /* place in vgpu.devices */
+            uint32_t given;  /* what its descriptors are known by (given.h); 0: there are none */
             bool shared, imported; /* others may hold it as well; one of them made it */
             bool held;             /* something of this process' may, that nobody counts */
             bool spilled;          /* the card had no room for it: it is charged, and on the host */
