@@ -46,7 +46,7 @@ void presence_new_base(struct presence *presence)
     for (unsigned i = 0; i < PRESENCE_PROBES; i++)
         presence->probes[i].state = PROBE_NONE;
     for (unsigned i = 0; i < PRESENCE_ENDS; i++)
-        presence->ends_ns[i] = NEVER_NS;
+        presence->ends_ns[i] = -1;
 }
 
 double presence_late_ns(struct presence *presence, double device_ns, double host_ns, int64_t now_ns)
