@@ -398,6 +398,8 @@ static void stack_for_a_graph(void)
     OK(cuGraphLaunch(exec, stream));
     OK(cuCtxGetLimit(&value, STACK));
     HOLDS(value == 5008);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
 }
 
 static void the_stack_grows_as_a_graph_becomes_executable(void **state)
