@@ -65,20 +65,6 @@ void managed_after_fork(void)
     variables.count = 0;
 }
 
-static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units, bool spilled)
-{
-    struct allocation entry = {
-        .units = units,
-        .shared = spilled,
-        .device = (unsigned)(grant->device - vgpu.devices),
-        .context = grant->context,
-    };
-
-    if (!atomic_load_explicit(&any, memory_order_relaxed))
-        atomic_store(&any, true);
-    return grant->context != CONTEXTS_MAX && allocations_add(ALLOCATION_MANAGED, ptr, &entry);
-}
-
 static void give_back(const struct allocation *entry)
 {
     struct vgpu_device *device = &vgpu.devices[entry->device];
@@ -89,6 +75,25 @@ static void give_back(const struct allocation *entry)
     grant_end_moving(device);
     if (entry->shared)
         managed_count_spilled(-(int64_t)entry->units);
+}
+
+/* With the lock. The driver has just given the address, so what is remembered of it has gone: an
+ * address that outlived its context was freed as another thread had it. */
+static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units, bool spilled)
+{
+    struct allocation entry = {
+        .units = units,
+        .shared = spilled,
+        .device = (unsigned)(grant->device - vgpu.devices),
+        .context = grant->context,
+    };
+    struct allocation gone;
+
+    if (allocations_take(ALLOCATION_MANAGED, ptr, &gone))
+        give_back(&gone);
+    if (!atomic_load_explicit(&any, memory_order_relaxed))
+        atomic_store(&any, true);
+    return grant->context != CONTEXTS_MAX && allocations_add(ALLOCATION_MANAGED, ptr, &entry);
 }
 
 static void begin_placing(void)
