@@ -72,7 +72,6 @@
  */
 /* clang-format on */
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -90,7 +89,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cu.h"
+#include "ordinary.h"
 
 typedef int end_capture_fn(cu_handle stream, cu_handle *graph);
 typedef int destroy_fn(cu_handle graph);
@@ -131,27 +130,6 @@ static void stop(int number)
 {
     (void)number;
     stopped = 1;
-}
-
-static void must(int code, const char *what)
-{
-    if (code == CU_OK)
-        return;
-    fprintf(stderr, "greedy: %s: CUDA error %d\n", what, code);
-    exit(1);
-}
-
-static void *symbol(const char *name)
-{
-    static void *library;
-    void *found;
-
-    if (!library)
-        library = dlopen("libcuda.so.1", RTLD_NOW);
-    found = library ? dlsym(library, name) : NULL;
-    if (!found)
-        exit(70);
-    return found;
 }
 
 static void begin(int device_number)

@@ -8,7 +8,6 @@
  *   racer RACE SECONDS    the races are at the end
  */
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -20,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cu.h"
+#include "ordinary.h"
 
 enum {
     ADDRESSES = 4096, /* pieces that may be mapped */
@@ -94,27 +93,6 @@ static _Atomic(cu_ptr) address;
 static _Atomic bool over;
 static volatile cu_ptr retained;
 static volatile int given = -1; /* a descriptor */
-
-static void *symbol(const char *name)
-{
-    static void *library;
-    void *found;
-
-    if (!library)
-        library = dlopen("libcuda.so.1", RTLD_NOW);
-    found = library ? dlsym(library, name) : NULL;
-    if (!found)
-        exit(70);
-    return found;
-}
-
-static void must(int code, const char *what)
-{
-    if (code == CU_OK)
-        return;
-    fprintf(stderr, "racer: %s: CUDA error %d\n", what, code);
-    exit(1);
-}
 
 static void begin(void)
 {

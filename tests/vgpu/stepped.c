@@ -15,7 +15,6 @@
  * Prints at how many entries it came, and how many of these calls were answered with success.
  */
 
-#include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,7 +26,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "cu.h"
+#include "ordinary.h"
 
 #define MUCH ((size_t)4 << 30)
 #define TRAP_FLAG 0x100
@@ -35,27 +34,6 @@
 static cu_ctx_fn *set_current;
 static cu_begin_fn *begin_capture;
 static cu_handle context, stream, executable;
-
-static void must(int code, const char *what)
-{
-    if (code == CU_OK)
-        return;
-    fprintf(stderr, "stepped: %s: CUDA error %d\n", what, code);
-    exit(1);
-}
-
-static void *symbol(const char *name)
-{
-    static void *library;
-    void *found;
-
-    if (!library)
-        library = dlopen("libcuda.so.1", RTLD_NOW);
-    found = library ? dlsym(library, name) : NULL;
-    if (!found)
-        exit(70);
-    return found;
-}
 
 /* Stepping */
 
