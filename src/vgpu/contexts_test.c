@@ -351,9 +351,111 @@ static void a_handle_that_comes_again_at_once_is_another_context(void **state)
     assert_int_equal(charged, 0);
 }
 
+/* Two pieces, which another thread frees while their context is about to end. */
+
+#define FIRST UINT64_C(0x1000000)
+#define SECOND UINT64_C(0x2000000)
+#define PIECE_UNITS (2 * PAGE_UNITS)
+
+static struct allocation taken;
+
+static unsigned make_with_pieces(CUcontext *context)
+{
+    struct allocation piece = {.units = PIECE_UNITS};
+
+    assert_int_equal(cuCtxCreate_v2(context, 0, 0), CUDA_SUCCESS);
+    piece.context = context_current();
+    assert_true(allocations_add(ALLOCATION_ADDRESS, FIRST, &piece));
+    assert_true(allocations_add(ALLOCATION_ADDRESS, SECOND, &piece));
+    charged += 2 * PIECE_UNITS;
+    return piece.context;
+}
+
+/* The driver frees the first, and refuses to free the second. */
+static CUresult end_beside_frees(CUcontext context)
+{
+    assert_true(context_take(ALLOCATION_ADDRESS, FIRST, &taken));
+    charged -= taken.units;
+    assert_false(context_take(ALLOCATION_ADDRESS, FIRST, &taken));
+    assert_true(context_take(ALLOCATION_ADDRESS, SECOND, &taken));
+    assert_true(context_put_back(ALLOCATION_ADDRESS, SECOND, &taken));
+    return end(context);
+}
+
+static void what_is_freed_as_its_context_ends_stays_freed(void **state)
+{
+    struct allocation entry;
+    CUcontext context;
+    unsigned number = make_with_pieces(&context);
+
+    (void)state;
+    real_functions[REAL_cuCtxDestroy_v2] = (void *)end_beside_frees;
+    refuses = true;
+    assert_int_equal(cuCtxDestroy_v2(context), CUDA_ERROR_INVALID_CONTEXT);
+    assert_int_equal(charged, CONTEXT_UNITS + PIECE_UNITS);
+    assert_false(allocations_look(ALLOCATION_ADDRESS, FIRST, &entry));
+    assert_true(allocations_look(ALLOCATION_ADDRESS, SECOND, &entry));
+    assert_int_equal(entry.context, number);
+
+    real_functions[REAL_cuCtxDestroy_v2] = (void *)end;
+    refuses = false;
+    assert_int_equal(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+    assert_int_equal(charged, 0);
+}
+
+static CUresult end_during_a_free(CUcontext context)
+{
+    assert_true(context_take(ALLOCATION_ADDRESS, FIRST, &taken));
+    return end(context);
+}
+
+static void nothing_is_put_back_into_a_context_that_has_ended(void **state)
+{
+    struct allocation entry;
+    CUcontext context;
+
+    (void)state;
+    (void)make_with_pieces(&context);
+    real_functions[REAL_cuCtxDestroy_v2] = (void *)end_during_a_free;
+    assert_int_equal(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+    assert_int_equal(charged, PIECE_UNITS);
+    assert_false(context_put_back(ALLOCATION_ADDRESS, FIRST, &taken));
+    assert_false(allocations_look(ALLOCATION_ADDRESS, FIRST, &entry));
+}
+
+/* Another thread has it current, and meets it as one unseen. */
+static CUresult end_beside_use(CUcontext context)
+{
+    current = context;
+    (void)context_current();
+    return end_during_a_free(context);
+}
+
+static void what_is_put_back_has_the_number_that_its_context_has_now(void **state)
+{
+    struct allocation entry;
+    CUcontext context;
+    unsigned number = make_with_pieces(&context), now;
+
+    (void)state;
+    real_functions[REAL_cuCtxDestroy_v2] = (void *)end_beside_use;
+    refuses = true;
+    assert_int_equal(cuCtxDestroy_v2(context), CUDA_ERROR_INVALID_CONTEXT);
+    now = context_current();
+    assert_int_not_equal(now, number);
+    assert_true(context_put_back(ALLOCATION_ADDRESS, FIRST, &taken));
+    assert_true(allocations_look(ALLOCATION_ADDRESS, FIRST, &entry));
+    assert_int_equal(entry.context, now);
+    assert_true(allocations_look(ALLOCATION_ADDRESS, SECOND, &entry));
+    assert_int_equal(entry.context, now);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(what_is_freed_as_its_context_ends_stays_freed, start),
+        cmocka_unit_test_setup(nothing_is_put_back_into_a_context_that_has_ended, start),
+        cmocka_unit_test_setup(what_is_put_back_has_the_number_that_its_context_has_now, start),
         cmocka_unit_test_setup(what_does_not_fit_into_the_table_is_refused, start),
         cmocka_unit_test_setup(the_place_of_what_ended_is_free, start),
         cmocka_unit_test_setup(what_the_driver_does_not_end_stays, start),
