@@ -45,6 +45,8 @@ void presence_new_base(struct presence *presence)
     presence->absence_ns = -1;
     for (unsigned i = 0; i < PRESENCE_PROBES; i++)
         presence->probes[i].state = PROBE_NONE;
+    /* Later than NEVER_NS: a base's first late probe counts as of a slice in which something ended.
+     */
     for (unsigned i = 0; i < PRESENCE_ENDS; i++)
         presence->ends_ns[i] = -1;
 }
