@@ -38,7 +38,8 @@ int device_config_load(const char *path, struct device_config *ret_config, struc
 int device_config_read(const char *name, char *text, size_t len, struct device_config *ret_config,
                        struct error *err);
 
-/* For a text without a manifest around it, which may have no section; name stands for it in messages. */
+/* For a text without a manifest around it, which may have no section; name stands for it in
+ * messages. */
 int device_config_parse(const char *name, const char *text, size_t len,
                         struct device_config *ret_config, struct error *err);
 

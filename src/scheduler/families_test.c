@@ -43,10 +43,9 @@ static const struct cluster_pod_view pod = {
     .name = "p",
     .node = "n",
     .usage = &usage,
-    .text =
-        "\"hami.io/vgpu-node\":\"n\",\"hami.io/vgpu-mig-allocations\":\"[" MIG(
-            "0", ",\\\"migUUID\\\":\\\"MIG-1\\\",\\\"gpuInstanceID\\\":5,\\\"computeInstanceID\\\":"
-                 "0") "," MIG("1", "") "]\"",
+    .text = "\"hami.io/vgpu-node\":\"n\",\"hami.io/vgpu-mig-allocations\":\"[" MIG(
+        "0", ",\\\"migUUID\\\":\\\"MIG-1\\\",\\\"gpuInstanceID\\\":5,\\\"computeInstanceID\\\":"
+             "0") "," MIG("1", "") "]\"",
 };
 
 /* All that these make, without the lines of help. */

@@ -769,12 +769,9 @@ static int command_memory(int argc, char **argv)
         unsigned argument; /* the memory */
         unsigned at;       /* in it, a pointer to itself */
     } calls[] = {
-        {"cuGraphAddNode", 4, 16},
-        {"cuGraphAddNode_v2", 5, 16},
-        {"cuGraphAddNode_v3", 5, 16},
-        {"cuLaunchKernelEx", 0, 32},
-        {"cuLaunchKernelEx_ptsz", 0, 32},
-        {"cuLaunchCooperativeKernelMultiDevice", 0, 40},
+        {"cuGraphAddNode", 4, 16},        {"cuGraphAddNode_v2", 5, 16},
+        {"cuGraphAddNode_v3", 5, 16},     {"cuLaunchKernelEx", 0, 32},
+        {"cuLaunchKernelEx_ptsz", 0, 32}, {"cuLaunchCooperativeKernelMultiDevice", 0, 40},
     };
 
     (void)argc, (void)argv;

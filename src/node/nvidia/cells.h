@@ -4,8 +4,8 @@
 /*
  * Who wants a card now (region/card.h), among a node's containers. Functions block on the disk.
  *
- * "<hook path>/cards/<card's UUID>/<pod uid>_<container>" the container's cell, and behind that name
- * its priority and its share (card_cell_name())
+ * "<hook path>/cards/<card's UUID>/<pod uid>_<container>" the container's cell, and behind that
+ * name its priority and its share (card_cell_name())
  *
  * Every container of a card has one, also where it may not use what others leave idle. host.h
  * removes them with the container's folder.
