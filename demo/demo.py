@@ -176,12 +176,12 @@ class Demo:
         return view["now_ns"], [times.get(pid, 0) for pid in pids]
 
     def sharing(self, gpu):
-        self.screen.say("Two programs that share a card 30/70, one with kernels of 50 us, one of 20 ms:")
+        self.screen.say("Two programs that share a card 30/60, one with kernels of 50 us, one of 20 ms:")
         seconds = str(WARM_UP + MEASURED + 1)
-        wanted = (30, 70)
+        wanted = (30, 60)
         programs = [
             self.run("2g", 30, "--memory", "1G", "--kernel", "50us", "--seconds", seconds, gpu=gpu["uuid"]),
-            self.run("2g", 70, "--memory", "1G", "--kernel", "20ms", "--batch", "2", "--seconds", seconds, gpu=gpu["uuid"]),
+            self.run("2g", 60, "--memory", "1G", "--kernel", "20ms", "--batch", "2", "--seconds", seconds, gpu=gpu["uuid"]),
         ]
         self.watch(WARM_UP)
         pids = [self.pid_of(program) for program in programs]

@@ -84,7 +84,7 @@ static const struct argp_option create_options[] = {
     {"compute-capability", OPT_CAPABILITY, "X.Y", 0, "Default: 8.0", 0},
     {"slice", OPT_SLICE, "DURATION", 0,
      "Time slice of the round robin between contexts. Default: 2ms", 0},
-    {"switch", OPT_SWITCH, "DURATION", 0, "Time lost at each change of context. Default: none", 0},
+    {"switch", OPT_SWITCH, "DURATION", 0, "Time lost at each change of context. Default: 160us", 0},
     {"driver", OPT_DRIVER, "KEY=VALUE", 0,
      "How the driver behaves, such as captures=kind; may be repeated. See hamictl-sim(1)", 0},
     {"config", OPT_CONFIG, "FILE", 0, "Take everything from a YAML file instead", 0},
@@ -548,13 +548,14 @@ static int sim_fail(const struct verb *verb, const char *text, int code)
 
 static int sim_call(const struct verb *verb, int argc, char **argv)
 {
-    struct sim sim = {.gpu_count = 1, .gpu.numa_node = -1};
+    struct sim sim = {.gpu_count = 1};
     struct error err = ERROR_INIT;
     const char *lacks;
     char path[PATH_MAX];
     int r;
 
     sim_driver_init(&sim.driver);
+    sim_gpu_init(&sim.gpu);
     argv[0] = (char *)verb->name;
     if (argp_parse(&verb->argp, argc, argv, 0, NULL, &sim) != 0)
         return CTL_EXIT_USAGE;

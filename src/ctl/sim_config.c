@@ -26,8 +26,8 @@ struct gpu {
 /* The driver's options, by the names that sim_driver_set() knows, in the order of the fields. */
 struct driver {
     char *captures, *lost_captures, *pids, *stale_handles, *loading, *load_waits, *heaps, *events,
-        *recovery_action, *deferred_arrays, *multicast, *host_memory, *context_time, *granule,
-        *graph_node, *stream, *event_resolution, *queues, *clock_drift;
+        *recovery_action, *deferred_arrays, *multicast, *host_memory, *idle_streams, *context_time,
+        *granule, *graph_node, *stream, *event_resolution, *queues, *clock_drift;
 };
 
 struct document {
@@ -64,6 +64,7 @@ static const cyaml_schema_field_t driver_fields[] = {
     OPTION("deferred-arrays", deferred_arrays),
     OPTION("multicast", multicast),
     OPTION("host-memory", host_memory),
+    OPTION("idle-streams", idle_streams),
     OPTION("context-time", context_time),
     OPTION("granule", granule),
     OPTION("graph-node", graph_node),
@@ -415,8 +416,9 @@ static int refuse(const struct reading *reading, unsigned index, const char *key
 static int read_gpu(const struct reading *reading, unsigned index, const struct gpu *gpu,
                     struct sim_gpu_spec *ret_spec)
 {
-    struct sim_gpu_spec spec = {.numa_node = -1};
+    struct sim_gpu_spec spec;
 
+    sim_gpu_init(&spec);
     for (size_t i = 0; i < ARRAY_SIZE(readers); i++) {
         const char *text = *(char *const *)((const char *)gpu + readers[i].member);
         const char *wrong = text ? readers[i].read(text, &spec) : NULL;

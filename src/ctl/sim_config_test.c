@@ -33,6 +33,7 @@ static void every_key_is_read(void **state)
                                "  recovery-action: unknown\n"
                                "  deferred-arrays: no\n"
                                "  host-memory: nodes\n"
+                               "  idle-streams: prompt\n"
                                "  multicast: yes\n"
                                "  graph-node: 3328\n"
                                "  stream: 557Ki\n"
@@ -70,6 +71,7 @@ static void every_key_is_read(void **state)
     assert_int_equal(spec.driver.recovery, SIM_RECOVERY_UNKNOWN);
     assert_int_equal(spec.driver.deferred, SIM_DEFERRED_NO);
     assert_int_equal(spec.driver.host_memory, SIM_HOST_MEMORY_NODES);
+    assert_int_equal(spec.driver.idle_streams, SIM_IDLE_STREAMS_PROMPT);
     assert_int_equal(spec.driver.multicast, SIM_MULTICAST_YES);
     assert_int_equal(spec.driver.context_time_ns, 80 * NS_PER_MS);
     assert_int_equal(spec.driver.event_resolution_ns, 1000);

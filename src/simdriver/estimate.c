@@ -47,13 +47,14 @@ static int64_t turns_before(const struct sim_state *s, uint32_t context)
     return sum_ns;
 }
 
-/* When the context will have done so much of one stream, as it seems. */
-static int64_t estimate_turns(const struct sim_state *s, uint32_t context, int64_t left_ns)
+/* When the context will have done so much of one stream, as it seems; in this slice, or late. */
+static int64_t estimate_turns(const struct sim_state *s, uint32_t context, int64_t left_ns,
+                              bool late)
 {
     const struct sim_device *d = &s->devices[s->contexts[context].device];
     int64_t at_ns = MAX(d->now_ns, d->switched_ns);
 
-    if (d->current == context) {
+    if (d->current == context && !late) {
         if (d->first && d->slice_end_ns > at_ns && at_ns + left_ns > d->slice_end_ns)
             at_ns += turns_before(s, context);
         return at_ns + left_ns;
@@ -97,7 +98,7 @@ static int64_t estimate(const struct sim_state *s, uint32_t stream, uint64_t seq
     if (st->state == SIM_STREAM_BLOCKED)
         return estimate(s, head->target, head->seq, s->streams[head->target].done_ns, chain - 1) +
                left_ns;
-    return estimate_turns(s, st->context, left_ns);
+    return estimate_turns(s, st->context, left_ns, st->state == SIM_STREAM_LATE);
 }
 
 int64_t sim_estimate(const struct sim_state *s, uint32_t stream, uint64_t seq, int64_t work_ns)

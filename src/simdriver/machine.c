@@ -20,8 +20,10 @@ static const struct sim_gpu_spec default_spec = {
     .memory_bytes = 40 * GIB,
     .context_bytes = 400 * MIB,
     .multiprocessors = 108,
+    .numa_node = -1,
     .compute_major = 8,
     .slice_ns = 2 * NS_PER_MS,
+    .switch_ns = 160 * NS_PER_US, /* an H100's, driver 580 */
 };
 
 static const struct sim_driver_spec default_driver = {
@@ -88,6 +90,14 @@ static void driver_defaults(struct sim_driver_spec *driver)
 void sim_driver_init(struct sim_driver_spec *driver)
 {
     *driver = default_driver;
+}
+
+void sim_gpu_init(struct sim_gpu_spec *gpu)
+{
+    *gpu = (struct sim_gpu_spec){
+        .numa_node = default_spec.numa_node,
+        .switch_ns = default_spec.switch_ns,
+    };
 }
 
 void sim_spec_defaults(struct sim_spec *spec)

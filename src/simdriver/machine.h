@@ -32,7 +32,7 @@ struct sim_gpu_spec {
     int numa_node; /* -1: none */
     unsigned compute_major, compute_minor;
     int64_t slice_ns;  /* of the round robin between contexts: 2 ms */
-    int64_t switch_ns; /* lost at each change of context: 0 */
+    int64_t switch_ns; /* lost at each change of context: 160 us, by sim_gpu_init() */
 };
 
 /*
@@ -99,19 +99,26 @@ enum sim_multicast {
     SIM_MULTICAST_YES, /* any devices of the machine form a team */
 };
 
+enum sim_idle_streams {
+    SIM_IDLE_STREAMS_LATE = 0, /* while others wait for the GPU, what comes to one may be */
+    SIM_IDLE_STREAMS_PROMPT,
+};
+
 struct sim_driver_spec {
-    unsigned captures;           /* enum sim_captures */
-    unsigned lost_captures;      /* enum sim_lost_captures */
-    unsigned pids;               /* enum sim_pids: by which NVML names processes */
-    unsigned stale_handles;      /* enum sim_stale_handles */
-    unsigned loading;            /* enum sim_loading */
-    unsigned load_waits;         /* enum sim_load_waits */
-    unsigned heaps;              /* enum sim_heaps */
-    unsigned events;             /* enum sim_events */
-    unsigned recovery;           /* enum sim_recovery: whether NVML says what a card needs */
-    unsigned deferred;           /* enum sim_deferred */
-    unsigned multicast;          /* enum sim_multicast */
-    unsigned host_memory;        /* enum sim_host_memory */
+    unsigned captures;      /* enum sim_captures */
+    unsigned lost_captures; /* enum sim_lost_captures */
+    unsigned pids;          /* enum sim_pids: by which NVML names processes */
+    unsigned stale_handles; /* enum sim_stale_handles */
+    unsigned loading;       /* enum sim_loading */
+    unsigned load_waits;    /* enum sim_load_waits */
+    unsigned heaps;         /* enum sim_heaps */
+    unsigned events;        /* enum sim_events */
+    unsigned recovery;      /* enum sim_recovery: whether NVML says what a card needs */
+    unsigned deferred;      /* enum sim_deferred */
+    unsigned multicast;     /* enum sim_multicast */
+    unsigned host_memory;   /* enum sim_host_memory */
+    unsigned idle_streams;  /* enum sim_idle_streams */
+    unsigned reserved;
     int64_t context_time_ns;     /* that it takes to make a context */
     int64_t granule_bytes;       /* in which device memory is given out */
     int64_t graph_node_bytes;    /* of device memory for each kernel of what can be launched */
@@ -149,7 +156,10 @@ const char *sim_parse_duration(const char *text, int64_t *ret_ns);
  */
 void sim_driver_init(struct sim_driver_spec *driver);
 
-/* Fills every field that is 0 or empty, but the UUIDs and what sim_driver_init() sets. */
+/* The same for a GPU: all zero, but for its NUMA node and the cost of a switch. */
+void sim_gpu_init(struct sim_gpu_spec *gpu);
+
+/* Fills every field that is 0 or empty, but the UUIDs and what the above set. */
 void sim_spec_defaults(struct sim_spec *spec);
 
 /* Whether a context would not fit into the GPU, with its defaults. */

@@ -83,7 +83,7 @@ static void ready_remove(struct sim_state *s, uint32_t stream)
         s->streams[st->next].prev = st->prev;
     else
         c->ready_last = st->prev;
-    if (!c->ready_first)
+    if (!c->ready_first && !c->late)
         queue_remove(s, st->context);
 }
 
@@ -333,6 +333,56 @@ void sim_stream_settle(struct sim_state *s, uint32_t stream)
     move_queue(s, stream);
 }
 
+/* Idle streams */
+
+/*
+ * How often work that comes to an idle stream of the context on the device is seen at the
+ * context's next slice only, in hundredths, by how many others wait (H100, driver 580: one, two,
+ * three). It is by chance, but the same for the same op.
+ */
+static bool is_late(const struct sim_state *s, uint32_t stream, uint64_t order)
+{
+    static const unsigned chances[] = {0, 20, 90, 46};
+    const struct sim_device *d = &s->devices[device_of(s, stream)];
+    const struct sim_stream *st = &s->streams[stream];
+    unsigned others = 0;
+
+    if (s->header.driver.idle_streams == SIM_IDLE_STREAMS_PROMPT || d->current != st->context ||
+        sim_stream_pending(st))
+        return false;
+    for (uint32_t i = d->first; i && others + 1 < ARRAY_SIZE(chances); i = s->contexts[i].next)
+        others++;
+    return (order * UINT64_C(0x9e3779b97f4a7c15) >> 32) % 100 < chances[others];
+}
+
+static void delay(struct sim_state *s, uint32_t stream)
+{
+    s->streams[stream].state = SIM_STREAM_LATE;
+    s->contexts[s->streams[stream].context].late++;
+}
+
+static void undelay(struct sim_state *s, uint32_t stream)
+{
+    struct sim_context *c = &s->contexts[s->streams[stream].context];
+
+    s->streams[stream].state = SIM_STREAM_IDLE;
+    c->late--;
+    if (!c->ready_first && !c->late)
+        queue_remove(s, s->streams[stream].context);
+}
+
+static void see_late_ones(struct sim_state *s, uint32_t context)
+{
+    const struct sim_context *c = &s->contexts[context];
+
+    for (uint32_t i = c->streams; i && c->late; i = s->streams[i].sibling) {
+        if (s->streams[i].state != SIM_STREAM_LATE)
+            continue;
+        undelay(s, i);
+        sim_stream_settle(s, i);
+    }
+}
+
 /* Doing ops */
 
 /* Counts in sim_state.crossed: devices must go in step while there is one. */
@@ -547,6 +597,7 @@ static void next_context(struct sim_state *s, unsigned device)
         d->switched_ns += spec->switch_ns;
     d->slice_end_ns = d->switched_ns + spec->slice_ns;
     d->last = context;
+    see_late_ones(s, context);
 }
 
 static void end_turn(struct sim_state *s, unsigned device)
@@ -555,7 +606,7 @@ static void end_turn(struct sim_state *s, unsigned device)
     uint32_t context = d->current;
 
     d->current = 0;
-    if (s->contexts[context].ready_first)
+    if (s->contexts[context].ready_first || s->contexts[context].late)
         queue_add(s, context);
 }
 
@@ -595,7 +646,7 @@ static bool step(struct sim_state *s, unsigned device, int64_t to_ns)
     until = to_ns;
     if (earliest != INT64_MAX)
         until = d->now_ns + time_for(s, c, earliest - c->clock);
-    if (d->first) {
+    if (d->first || c->late) {
         renew_slice(d, sim_spec_of(s, device)->slice_ns);
         if (d->slice_end_ns == d->now_ns) {
             end_turn(s, device);
@@ -633,7 +684,7 @@ static int64_t next_moment(const struct sim_state *s, unsigned device, int64_t e
         return d->first ? d->now_ns : end_ns;
     if (d->now_ns < d->switched_ns)
         return MIN(end_ns, d->switched_ns);
-    if (d->first && d->slice_end_ns > d->now_ns)
+    if ((d->first || c->late) && d->slice_end_ns > d->now_ns)
         moment = MIN(moment, d->slice_end_ns);
     for (uint32_t i = c->ready_first; i; i = s->streams[i].next) {
         if (sim_stream_spins(s, i))
@@ -704,6 +755,7 @@ void sim_advance(struct sim_state *s, unsigned device, int64_t now_ns)
 static void append(struct sim_state *s, uint32_t stream, struct sim_op *op)
 {
     struct sim_stream *st = &s->streams[stream];
+    bool late;
 
     op->order = ++s->orders;
     if (op->kind == SIM_OP_WAIT)
@@ -712,8 +764,12 @@ static void append(struct sim_state *s, uint32_t stream, struct sim_op *op)
     *op_at(s, stream, st->tail) = *op;
     if (op->kind == SIM_OP_KERNEL)
         st->enqueued_ns += op->work_ns;
+    late = is_late(s, stream, op->order);
     __atomic_store_n(&st->tail, st->tail + 1, __ATOMIC_RELEASE);
-    sim_stream_settle(s, stream);
+    if (late)
+        delay(s, stream);
+    else
+        sim_stream_settle(s, stream);
 }
 
 static void append_wait(struct sim_state *s, uint32_t stream, uint32_t target)
@@ -782,6 +838,8 @@ void sim_stream_detach(struct sim_state *s, uint32_t stream)
     }
     if (st->state == SIM_STREAM_QUEUED)
         unhold(s, stream);
+    if (st->state == SIM_STREAM_LATE)
+        undelay(s, stream);
     st->state = SIM_STREAM_IDLE;
     if (s->crossed)
         s->crossed -= sim_stream_crossing(s, stream);

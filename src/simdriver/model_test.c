@@ -364,6 +364,7 @@ static int make_machine(void **state)
 
     (void)state;
     spec.driver.event_resolution_ns = 1;
+    spec.driver.idle_streams = SIM_IDLE_STREAMS_PROMPT;
     spec.gpus[PLAIN].multiprocessors = SMS;
     spec.gpus[SWITCHING].multiprocessors = SMS;
     spec.gpus[SWITCHING].switch_ns = 100 * NS_PER_US;

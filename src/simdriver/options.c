@@ -114,6 +114,13 @@ static const struct option options[] = {
         .wrong = "neither any nor nodes",
     },
     {
+        .key = "idle-streams",
+        .kind = OPTION_WORD,
+        .member = MEMBER(idle_streams),
+        .words = {"late", "prompt"},
+        .wrong = "neither late nor prompt",
+    },
+    {
         .key = "context-time",
         .kind = OPTION_DURATION,
         .member = MEMBER(context_time_ns),

@@ -40,7 +40,7 @@ enum {
 };
 
 #define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
-#define SIM_VERSION 11
+#define SIM_VERSION 12
 #define SIM_BUCKET_NS (NS_PER_S / 32)
 
 /* Busy time of the last two seconds, in a ring of buckets. */
@@ -124,6 +124,7 @@ enum sim_stream_state {
     SIM_STREAM_BLOCKED,  /* the head waits for another stream */
     SIM_STREAM_QUEUED,   /* the head is behind another stream's in their hardware queue */
     SIM_STREAM_WATCHING, /* the head waits for a value */
+    SIM_STREAM_LATE,     /* the head is seen as the context's next slice begins */
 };
 
 struct sim_stream {
@@ -167,6 +168,7 @@ struct sim_context {
     uint32_t ready_first, ready_last;
     uint32_t streams;
     uint32_t held;   /* streams that stand in a hardware queue behind another */
+    uint32_t late;   /* streams whose heads are seen at the next slice */
     uint64_t weight; /* sum over the heads */
 };
 
@@ -388,6 +390,9 @@ struct sim {
  * another version), with err set.
  */
 int sim_open(const char *path, struct sim **ret_sim, struct error *err);
+
+/* Its file, under none of the numbers that are printed to. A descriptor, or -1 with errno. */
+int sim_open_file(const char *path);
 
 /* Maps a descriptor's file; checks size and header. The descriptor stays the caller's. */
 int sim_map(int fd, struct sim_state **ret_state, struct error *err);

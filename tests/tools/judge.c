@@ -3,7 +3,8 @@
 /*
  * Makes a simulated machine for a test and tells what the simulator counts, as JSON.
  *
- *   judge create PATH GPUS MEMORY-BYTES SMS CONTEXT-BYTES [KEY=VALUE...]  # options of the driver
+ *   judge create PATH GPUS MEMORY-BYTES SMS CONTEXT-BYTES [KEY=VALUE...]
+ *       # options of the driver; switch=DURATION of each GPU
  *   judge view PATH
  *   judge watch PATH                         # as view, once for every line of standard input
  *   judge hold PATH
@@ -18,6 +19,17 @@
 #include "simdriver/machine.h"
 #include "simdriver/state.h"
 
+static const char *set(struct sim_spec *spec, const char *key, const char *value)
+{
+    const char *wrong = NULL;
+
+    if (strcmp(key, "switch") != 0)
+        return sim_driver_set(&spec->driver, key, value);
+    for (unsigned i = 0; i < spec->gpu_count && !wrong; i++)
+        wrong = sim_parse_duration(value, &spec->gpus[i].switch_ns);
+    return wrong;
+}
+
 static int create(char **argv)
 {
     static struct sim_spec spec;
@@ -27,6 +39,7 @@ static int create(char **argv)
     sim_driver_init(&spec.driver);
     spec.gpu_count = (unsigned)strtoul(argv[3], NULL, 0);
     for (unsigned i = 0; i < spec.gpu_count && i < SIM_MAX_GPUS; i++) {
+        sim_gpu_init(&spec.gpus[i]);
         spec.gpus[i].memory_bytes = strtoull(argv[4], NULL, 0);
         spec.gpus[i].multiprocessors = (unsigned)strtoul(argv[5], NULL, 0);
         spec.gpus[i].context_bytes = strtoull(argv[6], NULL, 0);
@@ -34,7 +47,7 @@ static int create(char **argv)
     for (argv += 7; *argv; argv++) {
         char *value = strchr(*argv, '=');
 
-        if (!value || (*value++ = '\0', sim_driver_set(&spec.driver, *argv, value))) {
+        if (!value || (*value++ = '\0', set(&spec, *argv, value))) {
             fprintf(stderr, "judge: %s: not an option of the driver\n", *argv);
             return 2;
         }
