@@ -601,6 +601,51 @@ PUBLIC CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode nod
     return cuGraphExecKernelNodeSetParams_v2(exec, node, params ? &wide : NULL);
 }
 
+static CUresult set_exec_event(CUgraphExec handle, CUgraphNode node_handle, CUevent event,
+                               CUgraphNodeType type)
+{
+    const struct graph_node *node = graph_find_node(node_handle);
+    struct graph *exec = find_exec(handle);
+    struct graph_node *copy = exec && node ? find_copy(exec, node) : NULL;
+    struct graph_node like;
+    CUresult r = guest_check();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!copy || copy->type != type || !guest_make_event(event, type, &like))
+        return CUDA_ERROR_INVALID_VALUE;
+    graph_set_work(copy, &like);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node,
+                                                   CUevent event)
+{
+    return set_exec_event(exec, node, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+}
+
+PUBLIC CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event)
+{
+    return set_exec_event(exec, node, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+}
+
+/* Other types keep what they have. */
+PUBLIC CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                         CUgraphNodeParams *params)
+{
+    if (!params)
+        return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
+    switch (params->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return cuGraphExecKernelNodeSetParams_v2(exec, node, &params->kernel);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return set_exec_event(exec, node, params->event.event, params->type);
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
 /* What may become different is what kernels do, and which events are meant. */
 static int compare(const struct graph *exec, const struct graph *like)
 {

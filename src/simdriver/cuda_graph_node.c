@@ -221,26 +221,35 @@ PUBLIC CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph,
     return r;
 }
 
-static CUresult add_event(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                          size_t count, CUevent handle, CUgraphNodeType type)
+bool guest_make_event(CUevent handle, CUgraphNodeType type, struct graph_node *ret_like)
 {
-    struct graph_node like = {.type = type};
-    CUresult r = check(node);
     uint32_t event;
     bool found;
 
-    if (r != CUDA_SUCCESS)
-        return r;
+    *ret_like = (struct graph_node){.type = type};
     (void)sim_lock(guest.sim);
     found = guest_find_event(handle, &event);
     if (found)
-        like.op = (struct sim_op){
+        ret_like->op = (struct sim_op){
             .kind = type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? SIM_OP_RECORD : SIM_OP_WAIT,
             .target = event,
             .gen = guest_state()->events[event].gen,
         };
     sim_unlock(guest.sim);
-    return found ? add(node, graph, dependencies, count, &like) : CUDA_ERROR_INVALID_VALUE;
+    return found;
+}
+
+static CUresult add_event(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                          size_t count, CUevent handle, CUgraphNodeType type)
+{
+    struct graph_node like;
+    CUresult r = check(node);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!guest_make_event(handle, type, &like))
+        return CUDA_ERROR_INVALID_VALUE;
+    return add(node, graph, dependencies, count, &like);
 }
 
 PUBLIC CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph,
@@ -582,6 +591,29 @@ PUBLIC CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event)
     return get_event(node, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
 }
 
+static CUresult set_event(CUgraphNode handle, CUevent event, CUgraphNodeType type)
+{
+    struct graph_node *node = graph_find_node(handle), like;
+    CUresult r = check(node && node->type == type ? event : NULL);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!guest_make_event(event, type, &like))
+        return CUDA_ERROR_INVALID_VALUE;
+    graph_set_work(node, &like);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
+{
+    return set_event(node, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+}
+
+PUBLIC CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
+{
+    return set_event(node, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+}
+
 PUBLIC CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *params)
 {
     const struct graph_node *node = graph_find_node(handle);
@@ -624,4 +656,29 @@ PUBLIC CUresult cuGraphKernelNodeSetParams(CUgraphNode node,
     if (params)
         memcpy(&wide, params, sizeof(*params));
     return cuGraphKernelNodeSetParams_v2(node, params ? &wide : NULL);
+}
+
+/* Other types keep what they have. */
+PUBLIC CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params)
+{
+    CUresult r = check(params);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    switch (params->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return cuGraphKernelNodeSetParams_v2(node, &params->kernel);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return cuGraphMemsetNodeSetParams(node, &params->set.params);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return set_event(node, params->event.event, params->type);
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+PUBLIC CUresult cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams *params)
+{
+    return cuGraphNodeSetParams(node, params);
 }

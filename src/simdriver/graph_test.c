@@ -623,11 +623,52 @@ static void kernels_take_memory(void)
     OK(cuGraphDestroy(graph));
 }
 
+/* What a node records, or waits for, may be changed; what was made executable keeps its own. */
+static void events_change(void)
+{
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD};
+    CUgraphNode record, wait;
+
+    (void)begin();
+    OK(cuGraphAddEventRecordNode(&record, graph, NULL, 0, t.events[0]));
+    OK(cuGraphAddEventWaitNode(&wait, graph, &record, 1, t.events[1]));
+    instantiate();
+    INVALID(cuGraphEventWaitNodeSetEvent(record, t.events[2]));
+    INVALID(cuGraphExecEventWaitNodeSetEvent(exec, record, t.events[2]));
+    INVALID(cuGraphExecEventRecordNodeSetEvent(exec, record, (CUevent)exec));
+    OK(cuGraphEventRecordNodeSetEvent(record, t.events[2]));
+    OK(cuGraphEventWaitNodeSetEvent(wait, t.events[3]));
+    OK(cuGraphExecEventRecordNodeSetEvent(exec, record, t.events[4]));
+    OK(cuGraphExecEventWaitNodeSetEvent(exec, wait, t.events[5]));
+
+    /* A wait for what was never recorded is over. */
+    OK(testing_launch(t.kernel, t.streams[1], 100, 50000, 0));
+    OK(cuEventRecord(t.events[5], t.streams[1]));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    OK(cuEventRecord(t.events[6], t.streams[0]));
+    testing_step(40000);
+    HOLDS(cuEventQuery(t.events[6]) == CUDA_ERROR_NOT_READY);
+    testing_step(10000);
+    OK(cuEventQuery(t.events[6]));
+    HOLDS(testing_between(t.events[4], t.events[6]) == 50000);
+    GIVES(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime_v2(&(float){0}, t.events[0], t.events[6]));
+    GIVES(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime_v2(&(float){0}, t.events[2], t.events[6]));
+
+    params.event.event = t.events[7];
+    OK(cuGraphExecNodeSetParams(exec, record, &params));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    testing_step(1000);
+    OK(cuEventElapsedTime_v2(&(float){0}, t.events[7], t.events[6]));
+    OK(cuGraphNodeSetParams(record, &params));
+    INVALID(cuGraphNodeSetParams(wait, &params));
+}
+
 HOLDS_IN(kernels_of_what_can_be_launched_take_memory, "graph-node=3328", kernels_take_memory)
 HOLDS_IN(a_graph_runs_what_was_added_in_order, "", kernels_run)
 HOLDS_IN(a_kernel_runs_on_its_own_device, "graph-node=1Mi", kernels_run_on_two_devices)
 HOLDS_IN(a_condition_chooses_bodies, "", conditions)
 HOLDS_IN(a_child_is_a_copy, "", children)
+HOLDS_IN(events_of_nodes_may_change, "event-resolution=1ns", events_change)
 HOLDS_IN(a_circle_is_no_graph, "", circles)
 HOLDS_IN(memory_is_taken_at_the_launch_and_kept, "", memory_is_taken_late)
 HOLDS_IN(what_may_run_at_once_has_memory_each, "", side_by_side)
@@ -646,6 +687,7 @@ int main(void)
         cmocka_unit_test(a_kernel_runs_on_its_own_device),
         cmocka_unit_test(a_condition_chooses_bodies),
         cmocka_unit_test(a_child_is_a_copy),
+        cmocka_unit_test(events_of_nodes_may_change),
         cmocka_unit_test(a_circle_is_no_graph),
         cmocka_unit_test(memory_is_taken_at_the_launch_and_kept),
         cmocka_unit_test(what_may_run_at_once_has_memory_each),

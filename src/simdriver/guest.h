@@ -147,6 +147,9 @@ struct graph_node;
 CUresult guest_make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t context,
                            struct graph_node *ret_node);
 
+/* An event's record, or a wait for it, as a graph has it; false: it is none. No lock held. */
+bool guest_make_event(CUevent handle, CUgraphNodeType type, struct graph_node *ret_like);
+
 /* The setting of memory as a graph has it. */
 struct sim_op guest_make_copy(const CUDA_MEMSET_NODE_PARAMS *to, uint32_t context);
 struct sim_op guest_make_set(const CUDA_MEMSET_NODE_PARAMS *params, uint32_t context);

@@ -250,3 +250,20 @@ PUBLIC CUresult cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams *par
 {
     SET_NODE(cuGraphNodeSetParams_v2);
 }
+
+/* Memory that a node sets, or copies to, stays of the context that it was of, by the driver. */
+PUBLIC CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                         CUgraphNodeParams *params)
+{
+    struct node_params taken;
+    CUgraphNodeParams *own = take_params(params, &taken);
+    CUresult result;
+
+    (void)real_driver();
+    if (own && names_own_event(own))
+        return CUDA_ERROR_INVALID_HANDLE;
+    result = REAL(cuGraphExecNodeSetParams)(exec, node, own);
+    if (result == CUDA_SUCCESS)
+        give_params(&taken, NULL, params);
+    return result;
+}
