@@ -31,6 +31,13 @@ enum {
  */
 int file_move_away(int fd);
 
+/*
+ * For a program's first moment: what of descriptors 0 to 2 is closed becomes one that can't be
+ * written to, so that no file of ours gets its number, and what is printed. Programs that are
+ * started have it so as well.
+ */
+void file_hold_standard(void);
+
 /* printf() into a path. -ENAMETOOLONG. */
 int file_path(char ret_path[FILE_PATH_SIZE], struct error *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/options.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
@@ -149,6 +150,7 @@ int main(int argc, char **argv)
     struct arguments arguments = {0, NULL};
     const struct subcommand *subcommand;
 
+    file_hold_standard();
     argp_err_exit_status = CTL_EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &arguments) != 0)
         return CTL_EXIT_USAGE;

@@ -562,6 +562,7 @@ int main(int argc, char **argv)
         .exempt = TELL_EXEMPT,
     };
 
+    file_hold_standard();
     if (name)
         COPY_TEXT(options.node_name, name);
     options_read(&table, argc, argv, &options);

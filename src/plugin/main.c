@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/util.h"
@@ -224,6 +225,7 @@ int main(int argc, char **argv)
     const char *name = getenv("NODE_NAME");
     int r;
 
+    file_hold_standard();
     if (argc > 1 && strcmp(argv[1], MEASURE_WORD) == 0)
         return measure_main(argc - 2, argv + 2);
     if (name)

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "scheduler/scheduler.h"
@@ -331,6 +332,7 @@ int main(int argc, char **argv)
     struct error err = ERROR_INIT;
     int r;
 
+    file_hold_standard();
     (void)mallopt(M_MMAP_THRESHOLD, HEAP_PIECE);
     (void)mallopt(M_TRIM_THRESHOLD, HEAP_KEPT);
     options_parse(argc, argv, &scheduler.options);

@@ -36,7 +36,7 @@ static int descriptor(struct sim *sim)
     if (fstat(sim->fd, &st) == 0 && st.st_dev == sim->dev && st.st_ino == sim->ino)
         return sim->fd;
 
-    sim->fd = open(sim->path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    sim->fd = sim_open_file(sim->path);
     if (sim->fd < 0 || fstat(sim->fd, &st) < 0 || st.st_ino != sim->ino)
         return -1;
     if (sim->slot >= 0) {

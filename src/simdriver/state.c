@@ -102,6 +102,21 @@ bool sim_reserve(void *part, size_t size)
     return fits;
 }
 
+/* To close one later would end the locks that the process has on the file, so none is moved. */
+int sim_open_file(const char *path)
+{
+    int held[STDERR_FILENO + 1], count = 0, other, fd;
+
+    while ((other = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0 && other <= STDERR_FILENO)
+        held[count++] = other;
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    while (count)
+        (void)close(held[--count]);
+    if (other >= 0)
+        (void)close(other);
+    return fd;
+}
+
 static struct sim *find_opened(const struct stat *st)
 {
     for (struct sim *sim = opened; sim; sim = sim->next) {
@@ -120,7 +135,7 @@ static int open_new(const char *path, struct sim **ret_sim, struct error *err)
 
     if (!sim)
         return error_set(err, -ENOMEM, "%s: no memory", path);
-    fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    fd = sim_open_file(path);
     if (fd < 0 || fstat(fd, &st) < 0)
         return error_set(err, -errno, "%s: %s", path, strerror(errno));
     r = sim_map(fd, &sim->state, err);

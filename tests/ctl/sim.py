@@ -192,6 +192,28 @@ class Sim(CtlTest):
             finally:
                 subprocess.run(["umount", "-l", disk])
 
+    def test_closed_output_is_not_the_machine(self):
+        """What is printed while a standard stream is closed goes into no file of ours, whose descriptor would have its number."""
+        self.environment["HAMI_SIM"] = str(self.path)
+        self.assertEqual(self.ctl("sim", "create", self.path).returncode, 0)
+        load = [BUILD / "tests/load", "--memory", "1G", "--seconds", "0.1"]
+        calls = (
+            (">&-", ["top"], 1, "cannot write: Bad file descriptor"),
+            (">&-", ["sim", "show"], 1, "Bad file descriptor"),
+            ("2>&-", ["run", "-v", "true"], 0, ""),
+            ("2>&-", ["run", "--gpumem", "1000G", "true"], 125, ""),
+            (">&-", ["run", *load], 0, ""),
+            ("2>&-", ["run", "--gpumem", "512M", *load], 3, ""),
+            ("<&- >&- 2>&-", ["run", *load], 0, ""),
+        )
+        for closed, words, code, said in calls:
+            shell = ["sh", "-c", f'exec "$@" {closed}', "sh", HAMICTL, *words]
+            ended = subprocess.run([str(word) for word in shell], env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            with self.subTest(closed=closed, words=words):
+                self.assertEqual(ended.returncode, code)
+                self.assertIn(said, ended.stderr)
+                self.assertEqual(self.show()["processes"], [])
+
     def test_what_is_no_machine_is_not_removed(self):
         other = self.folder / "diary"
         other.write_text("dear diary")
