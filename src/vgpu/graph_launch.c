@@ -361,11 +361,23 @@ void graphs_end_launch(struct graphs_launch *launch)
     unlock_rwlock(&launching);
 }
 
+/* What the driver says of calls that a captured stream forbids, and its capture is invalid from
+ * then on: by one that takes nothing, should the capture have ended meanwhile. */
+static CUresult forbid_in_capture(CUstream stream, bool per_thread)
+{
+    CUresult result = per_thread ? REAL(cuStreamQuery_ptsz)(stream) : REAL(cuStreamQuery)(stream);
+
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_NOT_SUPPORTED
+                                                                    : result;
+}
+
 CUresult graphs_upload(CUgraphExec exec, CUstream stream, bool per_thread)
 {
     struct graphs_launch launch;
     CUresult result = graphs_begin_launch(&launch, exec, stream, per_thread);
 
+    if (result == CUDA_ERROR_NOT_SUPPORTED)
+        return forbid_in_capture(stream, per_thread);
     if (result != CUDA_SUCCESS)
         return result;
     graphs_let_go(&launch, exec);

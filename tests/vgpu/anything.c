@@ -896,7 +896,12 @@ static void *race_one(void *argument)
     if (retain(&context, 0) != CU_OK)
         return NULL;
     (void)set(context);
-    (void)make(&stream, 1);
+    /* The others may have all memory by now, of which a stream takes some. */
+    if (make(&stream, 1) != CU_OK) {
+        r->refused++;
+        (void)release(0);
+        return NULL;
+    }
     r->strange += reserve(&at, 9 * RACE_PIECE, 0, 0, 0) != CU_OK;
     for (unsigned i = 0; i < r->count; i++) {
         unsigned what = draw(r, 100);
