@@ -246,7 +246,7 @@ static CUresult admit(CUcontext context, const struct launch *launch, struct com
     return ticket->refused;
 }
 
-/* Whether the driver may have run what it gives an error for: most of a list, or a kernel that
+/* Whether the driver may have run what it gives an error for: most of a list or graph, or a kernel that
  * broke down while its launch waited for its end. */
 static bool may_have_run(const struct compute_ticket *ticket, CUresult result)
 {

@@ -112,6 +112,7 @@ void compute_launched_spread(const struct launch *launch, struct compute_spread 
     if (spread->captured || spread->paid)
         compute_launched(launch, &spread->own, result);
     for (unsigned i = 0; i < spread->count; i++) {
+        spread->asides[i].ticket.is_list = spread->own.is_list;
         if (spread->asides[i].paid)
             compute_launched(launch, &spread->asides[i].ticket, result);
     }

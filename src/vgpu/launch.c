@@ -222,6 +222,7 @@ struct run {
     CUstream stream;
     bool per_thread;
     unsigned devices; /* on which it was paid for if not, or not only, on its stream's; else none */
+    bool asked;       /* the driver was, which may refuse it when a part of it runs */
     bool changed;     /* the graph is another one by now, on other devices */
 };
 
@@ -250,7 +251,8 @@ static CUresult start_graph(struct run *run)
     if (result != CUDA_SUCCESS)
         return result;
     run->changed = devices_of(run) != run->devices;
-    if (!run->changed)
+    run->asked = !run->changed;
+    if (run->asked)
         graphs_let_go(&launch, run->exec);
     if (run->changed)
         result = CUDA_ERROR_NOT_READY;
@@ -279,7 +281,11 @@ static CUresult run_here(struct run *run)
     struct compute_flight flight;
     CUresult result = compute_begin(&launch, &flight);
 
-    return result == CUDA_SUCCESS ? compute_end(&launch, &flight, start_graph(run)) : result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = start_graph(run);
+    flight.ticket.is_list = run->asked;
+    return compute_end(&launch, &flight, result);
 }
 
 static CUresult run_elsewhere(struct run *run)
@@ -290,6 +296,7 @@ static CUresult run_elsewhere(struct run *run)
 
     if (result == CUDA_SUCCESS)
         result = start_graph(run);
+    spread.own.is_list = run->asked;
     compute_launched_spread(&launch, &spread, result);
     return result;
 }
@@ -301,7 +308,7 @@ static CUresult launch_graph(CUgraphExec exec, CUstream stream, bool per_thread)
 
     (void)real_driver();
     do {
-        run.changed = false;
+        run.asked = run.changed = false;
         run.devices = devices_of(&run);
         result = run.devices ? run_elsewhere(&run) : run_here(&run);
     } while (run.changed);

@@ -20,6 +20,7 @@
  *   greedy bad-list       lists of copies, the last of which the driver refuses when it did the others
  *   greedy round-list     the same, by sizes that are 0 together
  *   greedy guessed-events records whatever events there may be anew, while kernels run
+ *   greedy half-graph     launches a graph that the driver refuses when its kernel runs
  *   greedy fault-ends-capture launches into a stream whose capture is lost in the driver's call
  *   greedy fault-makes-current launches without a context, and makes one current in the driver's call
  *   greedy fault-makes-context SHORTS  makes the second context there, and makes that current; after so
@@ -93,6 +94,7 @@
 
 typedef int end_capture_fn(cu_handle stream, cu_handle *graph);
 typedef int destroy_fn(cu_handle graph);
+typedef int get_nodes_fn(cu_handle graph, cu_handle *nodes, size_t *count);
 typedef int event_fn(cu_handle *event, unsigned flags);
 typedef int record_fn(cu_handle event, cu_handle stream);
 typedef int wait_fn(cu_handle stream, cu_handle event, unsigned flags);
@@ -429,6 +431,29 @@ static void graph_of_two(const char *way)
         launch_graphs(added_graph((struct kernel_params){.function = far}));
     else
         launch_graphs(captured_graph(launch_far, far, far_stream, far_event));
+}
+
+/* A long kernel, and behind it the record of an event that has gone. */
+static void half_graph(void)
+{
+    typedef int add_fn(cu_handle * node, cu_handle graph, const cu_handle *after, size_t count,
+                       cu_handle event);
+    launch_graph_fn *launch_graph = (launch_graph_fn *)symbol("cuGraphLaunch");
+    cu_handle graph = added_graph((struct kernel_params){.function = function_of("spin")});
+    cu_handle exec, event, kernel, node;
+    size_t count = 1;
+
+    must(((event_fn *)symbol("cuEventCreate"))(&event, 0), "cuEventCreate");
+    must(((get_nodes_fn *)symbol("cuGraphGetNodes"))(graph, &kernel, &count), "cuGraphGetNodes");
+    must(((add_fn *)symbol("cuGraphAddEventRecordNode"))(&node, graph, &kernel, 1, event),
+         "cuGraphAddEventRecordNode");
+    exec = executable(graph);
+    must(((destroy_fn *)symbol("cuEventDestroy"))(event), "cuEventDestroy");
+    while (!stopped) {
+        if (launch_graph(exec, stream) == CU_OK)
+            exit(1);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
 }
 
 static void print_round(unsigned number)
@@ -1721,6 +1746,7 @@ static const struct way {
     {"list-changed", list_changed},
     {"bad-list", bad_list},
     {"guessed-events", guessed_events},
+    {"half-graph", half_graph},
     {"fault-ends-capture", fault_ends_capture},
     {"fault-makes-current", fault_makes_current},
     {"fault-makes-context", NULL, make_contexts, 0},
