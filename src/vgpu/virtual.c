@@ -10,7 +10,8 @@
  * It is hidden memory then, charged until the last descriptor is closed (given.h), NVML says that
  * it went, too, and no other process of the container holds what another one made. What was got as
  * one takes no new memory, and is charged to whoever made it; when that one has gone and NVML
- * counts it for us, it is hidden memory of ours.
+ * counts it for us, it is hidden memory of ours. It is not given out once more: its maker sees its
+ * own descriptors alone, and NVML counts for nobody what another one keeps.
  *
  * Where the card is oversubscribed (CUDA_OVERSUBSCRIBE) and has no room, memory is made on the
  * host, charged as ever, unless it asks for properties that the host's has not. NVML counts it for
@@ -543,6 +544,14 @@ static void watch_descriptor(int fd, struct reference_row *row)
     given_watch(fd, row->given, row->device);
 }
 
+/* Whether no descriptor is made of what came as one. */
+static bool refuses_import(const struct reference_row *row, const char *name)
+{
+    return row && row->imported &&
+           vgpu_refuses(VGPU_WORD_UNACCOUNTED, name,
+                        "nobody could tell when memory that was imported has gone");
+}
+
 /* With the lock held. What is given out of memory that nobody was given yet is closed again. */
 static CUresult export_fd(int *ret_fd, CUmemGenericAllocationHandle handle,
                           CUmemAllocationHandleType type, unsigned long long flags)
@@ -573,7 +582,9 @@ PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     if (vgpu_mode() != VGPU_ON || !shareable)
         return REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
     lock_mutex(&virtual.lock);
-    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    if (refuses_import(references_find(&virtual.made, handle), "cuMemExportToShareableHandle"))
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    else if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         result = export_fd(shareable, handle, type, flags);
     else
         result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
@@ -695,12 +706,14 @@ bool virtual_mark_held_at(CUdeviceptr ptr, const char *name)
     return !handle || virtual_mark_held(handle, name);
 }
 
-/* With the lock held: whether anything is mapped to the range; the descriptor, unless -1, is of all
- * of it. */
-static bool is_mapped(CUdeviceptr ptr, size_t bytes, int fd)
+/* With the lock held: whether anything is mapped to the range, and any of that is no memory to make
+ * descriptors of; the descriptor, unless -1, is of all of it. */
+static bool is_mapped(CUdeviceptr ptr, size_t bytes, int fd, bool *ret_refused)
 {
     struct reference_row *made;
     bool mapped = false;
+
+    *ret_refused = false;
 
     for (size_t i = 0; i < virtual.mapped.size; i++) {
         const struct reference_row *row = &virtual.mapped.rows[i];
@@ -708,8 +721,9 @@ static bool is_mapped(CUdeviceptr ptr, size_t bytes, int fd)
         if (!row->key || (ptr >= row->key ? ptr - row->key >= row->bytes : row->key - ptr >= bytes))
             continue;
         mapped = true;
-        made = fd < 0 ? NULL : references_find(&virtual.made, row->handle);
-        if (made) {
+        made = references_find(&virtual.made, row->handle);
+        *ret_refused = *ret_refused || refuses_import(made, "cuMemGetHandleForAddressRange");
+        if (made && fd >= 0) {
             made->shared = true;
             watch_descriptor(fd, made);
         }
@@ -720,14 +734,14 @@ static bool is_mapped(CUdeviceptr ptr, size_t bytes, int fd)
 bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver, int *ret_fd,
                           const void *data, CUresult *ret_result)
 {
-    bool mapped;
+    bool mapped, refused;
 
     lock_mutex(&virtual.lock);
-    mapped = is_mapped(ptr, bytes, -1);
+    mapped = is_mapped(ptr, bytes, -1, &refused);
     if (mapped)
-        *ret_result = driver(ret_fd, data);
+        *ret_result = refused ? CUDA_ERROR_NOT_SUPPORTED : driver(ret_fd, data);
     if (mapped && *ret_result == CUDA_SUCCESS)
-        (void)is_mapped(ptr, bytes, *ret_fd);
+        (void)is_mapped(ptr, bytes, *ret_fd, &refused);
     unlock_mutex(&virtual.lock);
     return mapped;
 }

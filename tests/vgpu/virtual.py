@@ -322,6 +322,35 @@ def check_sharing():
     check_equal(machine.used(), 0, "nothing is left")
 
 
+def check_given_on():
+    """What came as a descriptor, from another process or the own one, is not given out as another: nobody would see that close."""
+    machine = new_machine()
+    one = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+    one.reserve(1, 100 * MIB)
+    for turn in range(8):
+        code = one.create(1, 100 * MIB, allocation_prop(handles=POSIX_FD))
+        one.export(1)
+        one.take_in(2)
+        if code or one.export(2, 2) == 0:
+            break
+        one.map(1, 0, 100 * MIB, 2)
+        if one.call("cuMemGetHandleForAddressRange", f"w{slot('fd', 3)}", f"h{slot('va', 1)}", 100 * MIB, 1, 0) == 0:
+            break
+        one.unmap(1, 0, 100 * MIB)
+        one.release(2)
+        one.release(1)
+        one.tell(f"close {slot('fd')}")
+    check_equal((turn, code), (7, 0), "an import is given out neither as a descriptor nor as a dma-buf")
+    agree("and nothing of it is left", machine, one, CONTEXT)
+    check_equal(one.finish().count("imported has gone"), 1, "one line says so")
+    free = Mapper(limited_environment(machine, memory=LIMIT, HAMI_UNACCOUNTED="allow")).begin()
+    free.create(1, PIECE, allocation_prop(handles=POSIX_FD))
+    free.export(1)
+    free.take_in(2)
+    check_equal(free.export(2, 2), 0, "where the limits allow it, it is")
+    free.finish()
+
+
 def check_strangers():
     """From another container: refused, unless the limits say that it shall pass."""
     machine = new_machine()
@@ -438,6 +467,7 @@ for test in (
     check_nccl,
     check_nvshmem,
     check_sharing,
+    check_given_on,
     check_strangers,
     check_attributes,
     check_oversubscribed,
