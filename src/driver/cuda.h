@@ -1265,6 +1265,8 @@ CUresult cuEventDestroy(CUevent event);
 CUresult cuEventDestroy_v2(CUevent event);
 CUresult cuEventRecord(CUevent event, CUstream stream);
 CUresult cuEventRecord_ptsz(CUevent event, CUstream stream);
+CUresult cuCtxRecordEvent(CUcontext context, CUevent event);
+CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent event);
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags);
 CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags);
 CUresult cuEventQuery(CUevent event);

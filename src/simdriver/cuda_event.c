@@ -138,6 +138,26 @@ PUBLIC CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsi
     return record(event, stream, flags, true);
 }
 
+/* All of the context's work so far, but what streams have that don't block. */
+PUBLIC CUresult cuCtxRecordEvent(CUcontext handle, CUevent event)
+{
+    CUresult r = guest_check();
+    uint32_t context, legacy;
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!guest_find_context(handle, &context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    sim_advance(guest_state(), guest_context(context)->device, sim_lock(guest.sim));
+    r = guest_check_context_wait(context);
+    if (r == CUDA_SUCCESS)
+        r = guest_find_stream(CU_STREAM_LEGACY, false, context, &legacy);
+    if (r == CUDA_SUCCESS)
+        r = record_locked(legacy, event, 0);
+    sim_unlock(guest.sim);
+    return r;
+}
+
 static bool is_pending(const struct sim_event *event)
 {
     return event->stamp && !event->time_ns;

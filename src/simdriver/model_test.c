@@ -314,6 +314,28 @@ static void the_legacy_stream_stands_between_blocking_ones(void **state)
     program_end(&p);
 }
 
+static void an_event_is_recorded_of_a_whole_context(void **state)
+{
+    CUstream blocking[2];
+    struct program p, q;
+
+    (void)state;
+    program_begin(&p, PLAIN);
+    OK(cuStreamCreate(&blocking[0], CU_STREAM_DEFAULT));
+    OK(cuStreamCreate(&blocking[1], CU_STREAM_DEFAULT));
+    record(&p, 0, p.streams[0]);
+    launch(&p, blocking[0], 1, 2 * NS_PER_MS);
+    launch(&p, blocking[1], 1, 3 * NS_PER_MS);
+    program_begin(&q, SWITCHING);
+    OK(cuCtxRecordEvent(p.context, p.events[1]));
+    assert_int_equal(cuCtxRecordEvent(q.context, p.events[1]), CUDA_ERROR_INVALID_HANDLE);
+    step(100 * NS_PER_MS);
+    assert_int_equal(between(&p, 0, 1), 3 * NS_PER_MS);
+    program_end(&q);
+    OK(cuCtxSetCurrent(p.context));
+    program_end(&p);
+}
+
 static void a_graph_runs_its_kernels_again(void **state)
 {
     struct program p;
@@ -394,6 +416,7 @@ int main(void)
         cmocka_unit_test(a_stream_waits_for_another),
         cmocka_unit_test(a_stream_waits_for_another_device),
         cmocka_unit_test(the_legacy_stream_stands_between_blocking_ones),
+        cmocka_unit_test(an_event_is_recorded_of_a_whole_context),
         cmocka_unit_test(a_graph_runs_its_kernels_again),
         cmocka_unit_test(the_end_of_a_context_ends_its_work),
     };

@@ -4,7 +4,8 @@
  * Events of the library's own, by which it measures what is launched. A program that guesses the
  * handle of one could record it anew, so that a kernel seems to have ended before it did. To
  * whoever would change one the library answers what the driver says of what is no event. To read
- * one harms nobody.
+ * one harms nobody. The attributes of a launch record none of ours: the driver takes there only
+ * events without times.
  */
 
 #include "vgpu/compute_row.h"
@@ -75,6 +76,16 @@ PUBLIC CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned 
 PUBLIC CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
 {
     UNLESS_OWN(cuEventRecordWithFlags_ptsz, event, event, stream, flags);
+}
+
+PUBLIC CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
+{
+    UNLESS_OWN(cuCtxRecordEvent, event, context, event);
+}
+
+PUBLIC CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent event)
+{
+    UNLESS_OWN(cuGreenCtxRecordEvent, event, context, event);
 }
 
 PUBLIC CUresult cuEventDestroy(CUevent event)

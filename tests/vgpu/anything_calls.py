@@ -73,6 +73,8 @@ ROWS = {
     "cuCtxSynchronize_v2": (0.2, "context"),
     "cuGreenCtxCreate": (1, "+green desc device greenflags"),
     "cuGreenCtxDestroy": (0.5, "-green"),
+    "cuGreenCtxRecordEvent": (0.1, "green event"),
+    "cuCtxRecordEvent": (0.3, "context event"),
     "cuGreenCtxStreamCreate": (1, "+stream green greenflags 0"),
     "cuGreenCtxGetDevResource": (0.2, "green o144 greenflags"),
     "cuCtxFromGreenCtx": (1, "+context green"),
