@@ -77,13 +77,30 @@ static void *gpu_event(void *gpu)
     return event;
 }
 
+/*
+ * A stream of our own in which nothing is, or NULL. A program that guesses its handle could put a
+ * wait there: what is recorded behind that tells nothing of when the device was ours.
+ */
+static CUstream idle_stream(const struct compute_row *row)
+{
+    for (unsigned i = 0; i < row->idle_count; i++) {
+        CUstream stream = row->idle_streams[(row->idle_at + i) % row->idle_count];
+
+        if (REAL(cuStreamQuery)(stream) == CUDA_SUCCESS)
+            return stream;
+    }
+    return NULL;
+}
+
 static bool gpu_record(void *gpu, void *event, const struct launch *where)
 {
     const struct compute_row *row = gpu;
 
-    if (!where)
-        return row->idle_count &&
-               REAL(cuEventRecord)(event, row->idle_streams[row->idle_at]) == CUDA_SUCCESS;
+    if (!where) {
+        CUstream stream = idle_stream(row);
+
+        return stream && REAL(cuEventRecord)(event, stream) == CUDA_SUCCESS;
+    }
     if (is_out_of_sight(row, where) || compute_is_capturing(where))
         return false;
     return (where->per_thread && REAL(cuEventRecord_ptsz)

@@ -20,6 +20,8 @@
  *   greedy bad-list       lists of copies, the last of which the driver refuses when it did the others
  *   greedy round-list     the same, by sizes that are 0 together
  *   greedy guessed-events records whatever events there may be anew, while kernels run
+ *   greedy own-streams    has whatever streams there may be beside its own wait until shortly before a
+ *                         kernel ends (with CUDA_DEVICE_MAX_CONNECTIONS=32)
  *   greedy half-graph     launches a graph that the driver refuses when its kernel runs
  *   greedy fault-ends-capture launches into a stream whose capture is lost in the driver's call
  *   greedy fault-makes-current launches without a context, and makes one current in the driver's call
@@ -1102,6 +1104,51 @@ static void guessed_events(void)
     (void)pthread_join(thread, NULL);
 }
 
+/* Streams that are not its own: the simulated driver's handles are made of an index and of how often
+ * that was given out. */
+static size_t find_streams(cu_handle other, cu_handle *streams, size_t room)
+{
+    typedef int context_fn(cu_handle of, cu_handle * context);
+    context_fn *context_of = (context_fn *)symbol("cuStreamGetCtx");
+    uintptr_t own = (uintptr_t)stream, most = (own >> 24 & 0xfffff) + 4;
+    size_t count = 0;
+
+    for (uintptr_t i = 0; i < 512 * most && count < room; i++) {
+        cu_handle context, guess = (cu_handle)(own >> 44 << 44 | i / 512 << 24 | i % 512 << 4);
+
+        if (guess != stream && guess != other && context_of(guess, &context) == CU_OK)
+            streams[count++] = guess;
+    }
+    return count;
+}
+
+static void own_streams(void)
+{
+    typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
+    typedef int alloc_fn(uint64_t * ptr, size_t bytes);
+    value_fn *wait_value = (value_fn *)symbol("cuStreamWaitValue32_v2");
+    value_fn *write_value = (value_fn *)symbol("cuStreamWriteValue32");
+    cu_handle function = function_of("spin"), other, streams[64];
+    uint64_t word;
+    size_t count;
+
+    must(cu.stream_create(&other, 1), "cuStreamCreate");
+    must(((alloc_fn *)symbol("cuMemAlloc_v2"))(&word, 4096), "cuMemAlloc");
+    launch(function, 108, SHORT_NS, 0, stream);
+    must(cu.stream_sync(stream), "cuStreamSynchronize");
+    if (find_streams(other, streams, 64) == 0)
+        exit(1);
+    for (unsigned round = 1; !stopped; round++) {
+        count = find_streams(other, streams, 64);
+        for (size_t i = 0; i < count; i++)
+            must(wait_value(streams[i], word, round, 0), "cuStreamWaitValue32");
+        launch(function, 108, 4 * (uint64_t)LONG_NS, 0, stream);
+        usleep(16000);
+        must(write_value(other, word, round, 0), "cuStreamWriteValue32");
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+    }
+}
+
 /* Another thread ends the stream in which a launch blocks. */
 static cu_handle _Atomic ending;
 
@@ -1747,6 +1794,7 @@ static const struct way {
     {"bad-list", bad_list},
     {"guessed-events", guessed_events},
     {"half-graph", half_graph},
+    {"own-streams", own_streams},
     {"fault-ends-capture", fault_ends_capture},
     {"fault-makes-current", fault_makes_current},
     {"fault-makes-context", NULL, make_contexts, 0},
