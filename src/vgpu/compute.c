@@ -246,8 +246,8 @@ static CUresult admit(CUcontext context, const struct launch *launch, struct com
     return ticket->refused;
 }
 
-/* Whether the driver may have run what it gives an error for: most of a list or graph, or a kernel that
- * broke down while its launch waited for its end. */
+/* Whether the driver may have run what it gives an error for: most of a list or graph, or a kernel
+ * that broke down while its launch waited for its end. */
 static bool may_have_run(const struct compute_ticket *ticket, CUresult result)
 {
     switch (result) {
@@ -455,7 +455,7 @@ static void await_idle(struct compute_row *row, CUcontext context, const struct 
 
 /* It is paid for as what can't be measured, for as long as its stream is busy since it was called
  * for: the caller waits until then, and for the turn that it had not waited for. */
-static void pay_late(const struct launch *launch, int64_t since_ns)
+void compute_pay_late(const struct launch *launch, int64_t since_ns)
 {
     const struct waiting waiting = {.on_credit = true};
     CUcontext context = compute_context_of(launch);
@@ -499,7 +499,7 @@ void compute_launched(const struct launch *launch, struct compute_ticket *ticket
     end_launch(launch, ticket, result);
     heaps_end_launch(&ticket->growth, result == CUDA_SUCCESS && !is_elsewhere);
     if (is_elsewhere)
-        pay_late(launch, ticket->passed_ns);
+        compute_pay_late(launch, ticket->passed_ns);
     if (began_ns)
         explain_end(&ticket->row->device->share, ticket->own_ns + clock_now_ns() - began_ns);
 }
@@ -514,7 +514,7 @@ void compute_strayed(const struct launch *launch, unsigned epoch, CUresult resul
     };
 
     if (went_elsewhere(launch, &ticket, result))
-        pay_late(launch, ticket.passed_ns);
+        compute_pay_late(launch, ticket.passed_ns);
 }
 
 CUresult compute_begin(const struct launch *launch, struct compute_flight *flight)

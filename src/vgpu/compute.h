@@ -92,6 +92,9 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
 /* After the driver's call. */
 void compute_launched(const struct launch *launch, struct compute_ticket *ticket, CUresult result);
 
+/* After the driver's call for what nobody paid for, though it runs: see compute.c. */
+void compute_pay_late(const struct launch *launch, int64_t since_ns);
+
 /* Both ways in two calls, for what is seldom launched: less code, and some ns more. An error is the
  * launch's answer; compute_end() returns its result. */
 struct compute_flight {

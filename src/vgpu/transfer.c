@@ -7,12 +7,15 @@
  * copy engines' work, and free.
  *
  * What a copy is told by, and each list of copies, is the library's own before it is looked at: in
- * the caller's memory another thread could change it until the driver reads it.
+ * the caller's memory another thread could change it until the driver reads it. Where an address is
+ * of memory on the device when the driver has been asked, and was not before, what runs is paid for
+ * afterwards.
  */
 
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "vgpu/compute.h"
 #include "vgpu/contexts.h"
 #include "vgpu/graph_homes.h"
@@ -31,7 +34,14 @@ static const char functions[KINDS];
 struct transfer {
     struct launch launch;
     struct compute_flight flight;
+    uint64_t bytes;   /* that it is paid for */
+    int64_t since_ns; /* host clock, under a limit; else 0 */
 };
+
+static bool is_limited(void)
+{
+    return atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed);
+}
 
 /* A size that is more than can be counted is as large as can be: of a list with such a one the
  * driver may do the rest. */
@@ -86,6 +96,8 @@ static __attribute__((noinline)) CUresult begin(struct transfer *transfer, enum 
     (void)vgpu_mode();
     transfer->flight.goes = true;
     transfer->flight.epoch = 0;
+    transfer->bytes = bytes;
+    transfer->since_ns = is_limited() ? clock_now_ns() : 0;
     if (!bytes)
         return CUDA_SUCCESS;
     transfer->launch = launch_of(kind, bytes, stream, per_thread);
@@ -108,6 +120,34 @@ static CUresult end(struct transfer *transfer, CUresult result)
     CUresult result = begin(&transfer, kind, bytes, to, stream, per_thread);                       \
                                                                                                    \
     return result == CUDA_SUCCESS ? end(&transfer, (call)) : result
+
+/* Of so many bytes it is now. */
+static __attribute__((noinline)) void look_again(const struct transfer *transfer, uint64_t bytes,
+                                                 CUstream stream, bool per_thread)
+{
+    struct launch launch;
+
+    if (bytes <= transfer->bytes || !transfer->since_ns)
+        return;
+    if (compute_begin_captured(stream, per_thread)) {
+        compute_end_captured();
+        return;
+    }
+    launch = launch_of(COPY, bytes, stream, per_thread);
+    compute_pay_late(&launch, transfer->since_ns);
+}
+
+/* The same of a copy whose bytes are known by where its addresses are. */
+#define COPY_ANY(count, to, stream, per_thread, call)                                              \
+    struct transfer transfer;                                                                      \
+    CUresult result = begin(&transfer, COPY, count, to, stream, per_thread);                       \
+                                                                                                   \
+    if (result != CUDA_SUCCESS)                                                                    \
+        return result;                                                                             \
+    result = end(&transfer, (call));                                                               \
+    if (result == CUDA_SUCCESS && !transfer.bytes)                                                 \
+        look_again(&transfer, count, stream, per_thread);                                          \
+    return result
 
 /* Setting */
 
@@ -219,11 +259,6 @@ SETS(16, unsigned short)
 SETS(32, unsigned int)
 
 /* Copies */
-
-static bool is_limited(void)
-{
-    return atomic_load_explicit(&vgpu.limited_compute, memory_order_relaxed);
-}
 
 static bool are_apart(CUdeviceptr a, CUdeviceptr b)
 {
@@ -348,7 +383,7 @@ static CUresult copy_by_driver(const struct stretch *copy)
 
 static CUresult copy_stretch(const struct stretch *copy)
 {
-    TRANSFER(COPY, bytes_of_stretch(copy), copy->to, copy->stream, copy->per_thread,
+    COPY_ANY(bytes_of_stretch(copy), copy->to, copy->stream, copy->per_thread,
              copy_by_driver(copy));
 }
 
@@ -410,7 +445,7 @@ COPY_PEER(cuMemcpyPeerAsync_ptsz, true, stream,
         type own;                                                                                  \
                                                                                                    \
         copy = take(&own, copy, sizeof(own));                                                      \
-        TRANSFER(COPY, bytes_of_##of(copy), target_of_##of(copy), stream, per_thread,              \
+        COPY_ANY(bytes_of_##of(copy), target_of_##of(copy), stream, per_thread,                    \
                  has_stream                                                                        \
                      ? ((CUresult(*)(const type *, CUstream))real_functions[index])(copy, stream)  \
                      : ((CUresult(*)(const type *))real_functions[index])(copy));                  \
@@ -542,11 +577,18 @@ static CUresult begin_batch(struct transfer *transfer, struct batch *batch, CUst
     return result;
 }
 
-static CUresult end_batch(struct batch *batch, CUresult result)
+/* Of what the driver refuses it may have done the first part. */
+static void look_at_batch(const struct batch *batch, const struct transfer *transfer,
+                          CUstream stream, bool per_thread)
+{
+    if (batch->own)
+        look_again(transfer, size_of_all(batch), stream, per_thread);
+}
+
+static void free_lists(struct batch *batch)
 {
     if (batch->own)
         (void)munmap(batch->own, batch->size);
-    return result;
 }
 
 #define BATCH(stream, per_thread, call, ...)                                                       \
@@ -554,7 +596,12 @@ static CUresult end_batch(struct batch *batch, CUresult result)
     struct transfer transfer;                                                                      \
     CUresult result = begin_batch(&transfer, &batch, stream, per_thread);                          \
                                                                                                    \
-    return end_batch(&batch, result == CUDA_SUCCESS ? end(&transfer, (call)) : result)
+    if (result == CUDA_SUCCESS) {                                                                  \
+        result = end(&transfer, (call));                                                           \
+        look_at_batch(&batch, &transfer, stream, per_thread);                                      \
+    }                                                                                              \
+    free_lists(&batch);                                                                            \
+    return result
 
 #define COPY_BATCH(name, per_thread)                                                               \
     PUBLIC CUresult name(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,          \
@@ -607,7 +654,7 @@ COPY_3D_BATCH_V2(cuMemcpy3DBatchAsync_v2_ptsz, true)
     PUBLIC CUresult name(CUdeviceptr to, CUdeviceptr from, size_t bytes,                           \
                          CUmemcpyAttributes *attributes, CUstream stream)                          \
     {                                                                                              \
-        TRANSFER(COPY, between_any(to, from, bytes), to, stream, per_thread,                       \
+        COPY_ANY(between_any(to, from, bytes), to, stream, per_thread,                             \
                  REAL(name)(to, from, bytes, attributes, stream));                                 \
     }
 
@@ -617,7 +664,7 @@ COPY_3D_BATCH_V2(cuMemcpy3DBatchAsync_v2_ptsz, true)
         CUDA_MEMCPY3D_BATCH_OP own;                                                                \
                                                                                                    \
         copy = take(&own, copy, sizeof(own));                                                      \
-        TRANSFER(COPY, volume_of(copy), target_of(copy), stream, per_thread,                       \
+        COPY_ANY(volume_of(copy), target_of(copy), stream, per_thread,                             \
                  REAL(name)(copy, flags, stream));                                                 \
     }
 

@@ -19,6 +19,8 @@
  *   greedy list-changed   the same by a list
  *   greedy bad-list       lists of copies, the last of which the driver refuses when it did the others
  *   greedy round-list     the same, by sizes that are 0 together
+ *   greedy mapped-late    lists of copies whose memory another thread maps while the library looks at
+ *                         the rest of the list, which is none
  *   greedy guessed-events records whatever events there may be anew, while kernels run
  *   greedy own-streams    has whatever streams there may be beside its own wait until shortly before a
  *                         kernel ends (with CUDA_DEVICE_MAX_CONNECTIONS=32)
@@ -691,6 +693,79 @@ static void round_list(void)
     refused_list(-8 * (size_t)MEMORY);
 }
 
+enum {
+    LATE_COPIES = 64,
+    LATE_REST = 200000,
+};
+#define LATE_MEMORY ((size_t)4 << 30)
+
+static struct late {
+    cu_ptr at, memory;
+    cu_handle context;
+    _Atomic int asked, mapped;
+} late;
+
+static void *map_late(void *unused)
+{
+    struct {
+        int location[2], flags;
+    } access = {{1, 0}, 3};
+    typedef int access_fn(cu_ptr ptr, size_t bytes, const void *access, size_t count);
+    cu_map_fn *map = (cu_map_fn *)symbol("cuMemMap");
+    cu_unmap_fn *unmap = (cu_unmap_fn *)symbol("cuMemUnmap");
+    access_fn *allow = (access_fn *)symbol("cuMemSetAccess");
+
+    (void)unused;
+    must(cu.set_current(late.context), "cuCtxSetCurrent");
+    for (unsigned round = 0; !stopped; round++) {
+        while (!late.asked && !stopped)
+            usleep(50);
+        usleep(4000 + 2000 * (round % 6));
+        must(map(late.at, LATE_MEMORY, 0, late.memory, 0), "cuMemMap");
+        must(allow(late.at, LATE_MEMORY, &access, 1), "cuMemSetAccess");
+        late.mapped = 1;
+        while (late.asked)
+            usleep(50);
+        must(unmap(late.at, LATE_MEMORY), "cuMemUnmap");
+        late.mapped = 0;
+    }
+    return NULL;
+}
+
+static void mapped_late(void)
+{
+    typedef int list_fn(const uint64_t *to, const uint64_t *from, const size_t *bytes, size_t count,
+                        const void *attributes, const size_t *indices, size_t attribute_count,
+                        cu_handle stream);
+    static const struct cu_allocation_prop prop = {.type = 1, .location_type = 1};
+    static uint64_t at[LATE_COPIES + LATE_REST];
+    static size_t bytes[LATE_COPIES + LATE_REST];
+    cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
+    list_fn *copy_list = (list_fn *)symbol("cuMemcpyBatchAsync_v2");
+    pthread_t thread;
+
+    must(current(&late.context), "cuCtxGetCurrent");
+    must(((cu_create_fn *)symbol("cuMemCreate"))(&late.memory, LATE_MEMORY, &prop, 0),
+         "cuMemCreate");
+    must(((cu_reserve_fn *)symbol("cuMemAddressReserve"))(&late.at, LATE_MEMORY, 0, 0, 0),
+         "cuMemAddressReserve");
+    for (size_t i = 0; i < LATE_COPIES + LATE_REST; i++) {
+        at[i] = i < LATE_COPIES ? late.at : 16;
+        bytes[i] = i < LATE_COPIES ? LATE_MEMORY : 1;
+    }
+    if (pthread_create(&thread, NULL, map_late, NULL) != 0)
+        exit(1);
+    while (!stopped) {
+        late.asked = 1;
+        (void)copy_list(at, at, bytes, LATE_COPIES + LATE_REST, NULL, NULL, 0, stream);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        late.asked = 0;
+        while (late.mapped && !stopped)
+            usleep(50);
+    }
+    (void)pthread_join(thread, NULL);
+}
+
 static void copy_far(const void *pointers, cu_handle far_stream)
 {
     typedef int copy_fn(uint64_t to, uint64_t from, size_t bytes, cu_handle stream);
@@ -1104,8 +1179,8 @@ static void guessed_events(void)
     (void)pthread_join(thread, NULL);
 }
 
-/* Streams that are not its own: the simulated driver's handles are made of an index and of how often
- * that was given out. */
+/* Streams that are not its own: the simulated driver's handles are made of an index and of how
+ * often that was given out. */
 static size_t find_streams(cu_handle other, cu_handle *streams, size_t room)
 {
     typedef int context_fn(cu_handle of, cu_handle * context);
@@ -1793,6 +1868,7 @@ static const struct way {
     {"list-changed", list_changed},
     {"bad-list", bad_list},
     {"guessed-events", guessed_events},
+    {"mapped-late", mapped_late},
     {"half-graph", half_graph},
     {"own-streams", own_streams},
     {"fault-ends-capture", fault_ends_capture},
