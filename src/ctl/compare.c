@@ -144,6 +144,7 @@ static int run_order(const struct objects_options *options, unsigned order, stru
 
     with.node_policy = result->policy;
     with.learns = true;
+    with.warned_before = options->warned_before || order > 1;
     r = objects_load(&with, &objects, err);
     if (r == 0 && order)
         objects_shuffle(&objects, order);
@@ -295,6 +296,7 @@ int compare_policies(const struct objects_options *options, const struct compari
 
     for (size_t i = 0; i < count && r == 0; i++) {
         results[i].policy = comparison->policies[i];
+        with.warned_before = i > 0;
         r = run_policy(&with, comparison->orders, &results[i], err);
     }
     if (r == 0 && comparison->json) {

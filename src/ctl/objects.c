@@ -18,7 +18,8 @@ enum {
     FILE_MAX = 1 << 30,
     ARENA_MAX = 1 << 30,
     REPLICAS_MAX = 100000,
-    WAITING_MAX = 200000, /* Kubernetes serves 150,000 pods */
+    WAITING_MAX = 200000,    /* Kubernetes serves 150,000 pods */
+    WARNINGS_MAX = 64 << 20, /* of one pod */
 };
 
 static const char nvidia_alone[] = "nvidia: {resourceCountName: nvidia.com/gpu, "
@@ -79,7 +80,8 @@ static int add_node(struct objects *objects, yyjson_val *object, struct error *e
         return error_set(err, -ENOMEM, "out of memory");
     objects->nodes = nodes;
     nodes[objects->node_count] = arena_strdup(objects->names, node.name);
-    if (!nodes[objects->node_count++])
+    if (!nodes[objects->node_count++] ||
+        node_resources_add(&objects->resources, &node, objects->names) < 0)
         return error_set(err, -ENOMEM, "out of memory");
     r = cluster_set_node(objects->cluster, &node, err);
     if (r < 0 && r != -ENOMEM)
@@ -323,7 +325,7 @@ int objects_load(const struct objects_options *options, struct objects *ret_obje
     struct cluster_options cluster = {.vendors = &ret_objects->vendors};
     int r;
 
-    *ret_objects = (struct objects){.sought = options->sought};
+    *ret_objects = (struct objects){.sought = options->sought, .is_silent = options->warned_before};
     r = load_config(options, ret_objects, err);
     if (r < 0)
         return r;
@@ -373,6 +375,7 @@ void objects_free(struct objects *objects)
     free(objects->waiting);
     free(objects->view);
     free(objects->nodes);
+    node_resources_deinit(&objects->resources);
     cluster_free(objects->cluster);
     arena_free(objects->arena);
     arena_free(objects->names);
@@ -416,14 +419,32 @@ static int read_waiting(struct objects *objects, const struct waiting_pod *waiti
     return ret_pod->uid ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
-/* What the webhook would warn of; once, where a Deployment's pods are all alike. */
-static int print_warning(struct objects *objects, const struct waiting_pod *waiting,
-                         const char *warning)
+static void print_lines(const struct waiting_pod *waiting, const char *lines)
 {
-    if (!warning || (objects->warned && strcmp(objects->warned, warning) == 0))
+    for (size_t len; *lines; lines += len + 1) {
+        len = strcspn(lines, "\n");
+        (void)fprintf(stderr, "pod %s/%s: %.*s\n", waiting->namespace, waiting->name, (int)len,
+                      lines);
+    }
+}
+
+/* Resources that nobody has, and what the webhook would warn of; once, where a Deployment's pods
+ * are all alike. */
+static int print_warnings(struct objects *objects, const struct waiting_pod *waiting,
+                          const struct pod *pod, const char *warning)
+{
+    struct strbuf text = STRBUF_IN(objects->arena, WARNINGS_MAX);
+
+    unserved_describe(&objects->resources, &objects->vendors, pod, &text);
+    if (warning)
+        strbuf_addf(&text, "%s\n", warning);
+    if (text.failed)
+        return -ENOMEM;
+    if (!text.len || objects->is_silent ||
+        (objects->warned && strcmp(objects->warned, strbuf_text(&text)) == 0))
         return 0;
-    (void)fprintf(stderr, "pod %s/%s: %s\n", waiting->namespace, waiting->name, warning);
-    objects->warned = arena_strdup(objects->names, warning);
+    print_lines(waiting, strbuf_text(&text));
+    objects->warned = arena_strdup(objects->names, strbuf_text(&text));
     return objects->warned ? 0 : -ENOMEM;
 }
 
@@ -448,10 +469,10 @@ int objects_admit(struct objects *objects, const struct waiting_pod *waiting, st
     if (r < 0)
         return r;
     r = admit_pod(&options, &objects->vendors, ret_pod, objects->arena, &answer);
+    if (r > 0 && print_warnings(objects, waiting, ret_pod, answer.warning) < 0)
+        return error_set(err, -ENOMEM, "out of memory");
     if (r == ADMIT_DENIED)
         return error_set(err, -EPERM, "%s", answer.message);
-    if (r > 0 && print_warning(objects, waiting, answer.warning) < 0)
-        return error_set(err, -ENOMEM, "out of memory");
     if (r == ADMIT_PATCHED) {
         root = patched(objects, root, answer.patch);
         r = root ? read_waiting(objects, waiting, root, ret_pod, err) : -ENOMEM;

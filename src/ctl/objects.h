@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "cluster/cluster.h"
 #include "config/device_config.h"
+#include "ctl/unserved.h"
 
 enum {
     OBJECTS_MAX_FILES = 64,
@@ -27,6 +28,7 @@ struct objects_options {
     const char *sought;                   /* a pod, [NAMESPACE/]NAME, to be found; NULL: none */
     bool learns;                          /* as in cluster_options */
     bool takes_view;                      /* a /debug/view will do in place of Nodes */
+    bool warned_before;                   /* the same objects were admitted: no warning again */
     const char *files[OBJECTS_MAX_FILES]; /* "-": standard input */
     size_t file_count;
 };
@@ -59,7 +61,9 @@ struct objects {
     struct waiting_pod *waiting; /* in the files' order */
     const char *sought;          /* as in the options */
     const char *sought_is;       /* why the sought pod does not wait; NULL: no such pod was read */
-    const char *warned;          /* the webhook's last warning that was printed; NULL: none */
+    bool is_silent;              /* no warning is printed */
+    const char *warned;          /* the last warnings that were printed; NULL: none */
+    struct node_resources resources;
     char *view; /* the scheduler's own /debug/view, if a file is one; NULL: none is */
 };
 
@@ -74,7 +78,8 @@ void objects_shuffle(struct objects *objects, uint64_t seed);
 
 /*
  * The pod as it is after admission, in the arena, which begins anew. 1; 0: it asks for no device;
- * -EPERM: the webhook denies it, err says why; -EINVAL, -ENOMEM.
+ * -EPERM: the webhook denies it, err says why; -EINVAL, -ENOMEM. What the webhook would warn of,
+ * and resources that nobody has, are printed on standard error.
  */
 int objects_admit(struct objects *objects, const struct waiting_pod *waiting, struct pod *ret_pod,
                   struct error *err);

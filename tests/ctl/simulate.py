@@ -182,7 +182,9 @@ class Simulate(CtlTest):
         wants = pod("dcu", 0)
         wants["spec"]["containers"][0]["resources"]["limits"] = {"hygon.com/dcunum": 1, "hygon.com/dcumem": 1000}
         words = (self.write("d.json", dcu), self.write("p.json", wants))
-        self.assertEqual(self.answers(*words), {}, "without a configuration its resources are nobody's")
+        nobodys = self.ctl("simulate", "--json", *words)
+        self.assertEqual((nobodys.returncode, json.loads(nobodys.stdout)), (0, []), "without a configuration its resources are nobody's")
+        self.assertIn("limits[hygon.com/dcumem]: no section of the device configuration serves it, and no node", nobodys.stderr)
         answers = self.answers("-c", str(CONFIG), *words)
         self.assertIn("default", {namespace for namespace, _ in answers})
         both = node("n9") | {}
@@ -282,6 +284,28 @@ class Simulate(CtlTest):
         ended = self.ctl("why", "-f", self.cluster, "-f", self.write("typo.json", misspelt), "typo")
         self.assertEqual((ended.returncode, ended.stdout), (1, ""))
         self.assertIn("pod typo asks for no device: no container's limits ask for one that is served; is a name misspelt", ended.stderr)
+
+    def test_a_resource_that_nobody_has_is_warned_of(self):
+        """kube-scheduler finds no node for such a pod, whatever devices it would be given."""
+        typo = pod("typo", 3000)
+        mistaken = {"resources": {"requests": {"nvidia.com/gpumme": 3000, "other.com/fpga": "1", "x.kubernetes.io/y": 1, "example.com/none": 0, "hugepages-2Mi": "2Mi", "cpu": 1}}}
+        typo["spec"]["containers"][0]["resources"]["limits"] |= {"nvidia.com/gpumme": 3000}
+        typo["spec"]["initContainers"] = [mistaken]
+        other = node("n3")
+        other["status"]["capacity"] = {"other.com/fpga": "2"}
+        words = ("-f", self.cluster, "-f", self.write("other.json", other), "-f", self.write("typo.json", {"items": [typo, typo | {"metadata": {"name": "alike"}}]}))
+        said = "no section of the device configuration serves it, and no node that was read has it; is the name misspelt?\n"
+        told = f"pod default/typo: spec.initContainers[0].resources.requests[nvidia.com/gpumme]: {said}pod default/typo: spec.containers[0].resources.limits[nvidia.com/gpumme]: {said}"
+        why = self.ctl("why", *words, "typo")
+        self.assertEqual((why.returncode, why.stderr), (0, told))
+        self.assertIn("It fits on 3 of 3 nodes.", why.stdout)
+        simulated = self.ctl("simulate", *words)
+        self.assertEqual((simulated.returncode, simulated.stderr), (0, told), "once for pods that are alike")
+        compared = self.ctl("simulate", "--policy=binpack,spread", *words)
+        self.assertEqual((compared.returncode, compared.stderr.count("initContainers[0]")), (0, 1), "once for all orders and policies")
+        del other["status"]["capacity"]
+        self.write("other.json", other)
+        self.assertIn("requests[other.com/fpga]: no section", self.ctl("why", *words, "typo").stderr)
 
     def test_a_person_who_is_to_write_objects_is_told_so(self):
         terminal, theirs = pty.openpty()
