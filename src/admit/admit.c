@@ -260,29 +260,6 @@ static int admit_finish(const struct admission *admission, const char *message,
     return ret_answer->patch ? ADMIT_PATCHED : -ENOMEM;
 }
 
-/* A pod of another scheduler may ask for our devices all the same. Nobody would count what it takes
- * of a node, so its creator gets a warning. */
-static int leave_to_another(struct admission *admission, struct admit_answer *ret_answer)
-{
-    const char *ours = our_scheduler(admission->options);
-    struct demand demand;
-    int r, outcome;
-
-    outcome = admit_finish(admission, "pod already has different scheduler assigned", ret_answer);
-    if (outcome < 0 || !*ours)
-        return outcome;
-    r = vendor_read_demand(admission->vendors, admission->pod, admission->mutations.arena, &demand);
-    if (r == -ENOMEM)
-        return r;
-    if (r > 0)
-        ret_answer->warning = arena_printf(
-            admission->mutations.arena,
-            "spec.schedulerName: the pod asks for a share of a device, which only %s gives; placed "
-            "by another scheduler it will not start",
-            ours);
-    return r > 0 && !ret_answer->warning ? -ENOMEM : outcome;
-}
-
 /* Asks for more than the namespace may ever have, whatever its pods have now. */
 static int check_bound(struct admission *admission, const struct vendor_instance *instance,
                        const char *resource, uint64_t asked, int64_t bound, int64_t unit)
@@ -455,6 +432,47 @@ static int admit_complete(struct admission *admission, struct admit_answer *ret_
     }
     r = admit_finish(admission, "", ret_answer);
     return r < 0 ? r : add_warning(admission, r, ret_answer);
+}
+
+/*
+ * A pod of another scheduler may ask for our devices all the same: as it stands, or with the number
+ * of devices that would be added if it were ours. What it asks for in vain is admission->warning.
+ * 1, with the text; 0; -ENOMEM.
+ */
+static int warn_of_scheduler(struct admission *admission, const char **ret_text)
+{
+    struct arena *arena = admission->mutations.arena;
+    const char *then = "it will not start";
+    struct demand demand;
+    int r;
+
+    r = vendor_read_demand(admission->vendors, admission->pod, arena, &demand);
+    if (r == 0) {
+        then = "it gets none";
+        r = mutate_pod(admission);
+    }
+    if (r == -ENOMEM)
+        return r;
+    if (r <= 0) /* nothing, or what no container can get */
+        return 0;
+    *ret_text = arena_printf(arena,
+                             "spec.schedulerName: the pod asks for a share of a device, which only "
+                             "%s gives; placed by another scheduler %s",
+                             our_scheduler(admission->options), then);
+    return *ret_text ? 1 : -ENOMEM;
+}
+
+static int leave_to_another(struct admission *admission, struct admit_answer *ret_answer)
+{
+    int r, outcome;
+
+    outcome = admit_finish(admission, "pod already has different scheduler assigned", ret_answer);
+    if (outcome < 0 || !*our_scheduler(admission->options))
+        return outcome;
+    r = warn_of_scheduler(admission, &ret_answer->warning);
+    if (r == 0)
+        ret_answer->warning = admission->warning;
+    return r < 0 ? r : outcome;
 }
 
 static int admit_or_leave(struct admission *admission, struct admit_answer *ret_answer)

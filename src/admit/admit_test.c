@@ -386,6 +386,15 @@ static void other_schedulers_pods_are_left_alone(void **state)
     assert_string_equal(answer.warning,
                         "spec.schedulerName: the pod asks for a share of a device, which only "
                         "hami-scheduler gives; placed by another scheduler it will not start");
+    /* The number of devices, which the webhook would add to a pod of ours. */
+    assert_int_equal(admit("\"schedulerName\":\"volcano\",\"containers\":[" LIMITS(
+                               "\"nvidia.com/gpumem\":10") "]",
+                           &answer),
+                     ADMIT_ALLOWED);
+    assert_string_equal(answer.patch, "");
+    assert_string_equal(answer.warning,
+                        "spec.schedulerName: the pod asks for a share of a device, which only "
+                        "hami-scheduler gives; placed by another scheduler it gets none");
 }
 
 /* Vendors as the chart configures them, in the order of vendor_table[]. */
@@ -444,6 +453,13 @@ static void pods_that_no_agent_will_start_get_a_warning(void **state)
         ADMIT_ALLOWED);
     assert_string_equal(answer.warning,
                         "spec.initContainers[0].resources.limits[cambricon.com/vcore]: asks for "
+                        "nothing without cambricon.com/vmlu in the same container");
+    assert_int_equal(admit("\"schedulerName\":\"volcano\",\"containers\":[" LIMITS(
+                               "\"cambricon.com/vcore\":1") "]",
+                           &answer),
+                     ADMIT_ALLOWED);
+    assert_string_equal(answer.warning,
+                        "spec.containers[0].resources.limits[cambricon.com/vcore]: asks for "
                         "nothing without cambricon.com/vmlu in the same container");
     assert_int_equal(admit("\"containers\":[" LIMITS("\"cambricon.com/vcore\":0") "]", &answer),
                      ADMIT_ALLOWED);

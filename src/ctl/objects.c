@@ -469,6 +469,7 @@ int objects_admit(struct objects *objects, const struct waiting_pod *waiting, st
     if (r < 0)
         return r;
     r = admit_pod(&options, &objects->vendors, ret_pod, objects->arena, &answer);
+    objects->advice = r > 0 ? answer.warning : NULL;
     if (r > 0 && print_warnings(objects, waiting, ret_pod, answer.warning) < 0)
         return error_set(err, -ENOMEM, "out of memory");
     if (r == ADMIT_DENIED)

@@ -62,6 +62,8 @@ struct objects {
     const char *sought;          /* as in the options */
     const char *sought_is;       /* why the sought pod does not wait; NULL: no such pod was read */
     bool is_silent;              /* no warning is printed */
+    const char *advice;          /* the webhook's warning of the pod that was admitted last, in the
+                                    arena; NULL: none */
     const char *warned;          /* the last warnings that were printed; NULL: none */
     struct node_resources resources;
     char *view; /* the scheduler's own /debug/view, if a file is one; NULL: none is */

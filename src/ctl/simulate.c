@@ -132,7 +132,15 @@ static int decide(struct objects *objects, const struct pod *pod, struct outcome
     return 0;
 }
 
-/* 1: there is an outcome; 0: the pod asks for no device. */
+/* NULL: out of memory. */
+static char *say(const char *what, const char *why)
+{
+    char *text;
+
+    return asprintf(&text, "%s: %s", what, why) < 0 ? NULL : text;
+}
+
+/* 1: there is an outcome; 0: the pod asks for no device, and does not seem to be meant to. */
 static int simulate_pod(struct objects *objects, const struct waiting_pod *waiting,
                         struct outcome *outcome, struct error *err)
 {
@@ -140,12 +148,14 @@ static int simulate_pod(struct objects *objects, const struct waiting_pod *waiti
     int r = objects_admit(objects, waiting, &pod, err);
 
     *outcome = (struct outcome){.namespace = waiting->namespace, .name = waiting->name};
-    if (r == 0)
+    if (r == 0 && !objects->advice)
         return 0;
-    if (r == -EPERM) {
+    if (r == 0) {
         outcome->node = strdup("");
-        if (asprintf(&outcome->devices, "denied: %s", err->text) < 0)
-            outcome->devices = NULL;
+        outcome->devices = say("no device as it is", objects->advice);
+    } else if (r == -EPERM) {
+        outcome->node = strdup("");
+        outcome->devices = say("denied", err->text);
     } else if (r > 0) {
         r = decide(objects, &pod, outcome, err);
     }

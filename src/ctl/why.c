@@ -286,6 +286,9 @@ static int explain(const struct why *why, struct objects *objects, struct error 
     r = objects_admit(objects, waiting, &pod, err);
     if (r == -EPERM)
         return error_wrap(err, r, "the webhook denies it");
+    if (r == 0 && objects->advice)
+        return error_set(err, -EINVAL, "pod %s gets no device as it is: see the warning above",
+                         why->pod);
     if (r == 0)
         return error_set(err, -EINVAL,
                          "pod %s asks for no device: no container's limits ask for one that is "

@@ -128,7 +128,8 @@ class Config(CtlTest):
                 )
                 given = json.dumps({"kind": "List", "items": [node, *pods]})
                 ended = self.ctl("simulate", "--device-config", self.folder / "d.yaml", "-", given=given)
-                self.assertRegex(ended.stdout, rf"(?m)^{placed} of {2 if placed else 0} pods that ask for devices have a node")
+                self.assertEqual(ended.stdout.count("nvidia.com/gpumem]: asks for nothing without nvidia.com/gpu"), 0 if placed else 2)
+                self.assertRegex(ended.stdout, rf"(?m)^{placed} of 2 pods that ask for devices have a node")
 
     def test_a_map_is_read_whatever_stands_behind_it(self):
         text = MAP.replace("      KEY: 1\n", "")

@@ -307,6 +307,23 @@ class Simulate(CtlTest):
         self.write("other.json", other)
         self.assertIn("requests[other.com/fpga]: no section", self.ctl("why", *words, "typo").stderr)
 
+    def test_a_share_that_is_not_given_as_it_stands_is_told_of(self):
+        """A number of devices that the webhook does not add: the pod is another scheduler's, or of a vendor without a default."""
+        elsewhere, forgotten = pod("elsewhere", 10), pod("forgotten", 0)
+        elsewhere["spec"]["schedulerName"] = "other"
+        elsewhere["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpumem": 10}
+        forgotten["spec"]["containers"][0]["resources"]["limits"] = {"hygon.com/dcumem": 10}
+        said = {
+            "elsewhere": "spec.schedulerName: the pod asks for a share of a device, which only hami-scheduler gives; placed by another scheduler it gets none",
+            "forgotten": "spec.containers[0].resources.limits[hygon.com/dcumem]: asks for nothing without hygon.com/dcunum in the same container",
+        }
+        words = ("-c", str(CONFIG), "-f", self.cluster, "-f", self.write("pods.json", {"items": [elsewhere, forgotten]}))
+        for name, text in said.items():
+            why = self.ctl("why", *words, name)
+            self.assertEqual((why.returncode, why.stderr), (1, f"pod default/{name}: {text}\nhamictl why: pod {name} gets no device as it is: see the warning above\n"))
+        answers = json.loads(self.ctl("simulate", "--json", *words).stdout)
+        self.assertEqual({a["name"]: (a["node"], a["reason"]) for a in answers}, {name: (None, f"no device as it is: {text}") for name, text in said.items()})
+
     def test_a_person_who_is_to_write_objects_is_told_so(self):
         terminal, theirs = pty.openpty()
         try:
