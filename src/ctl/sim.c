@@ -113,7 +113,8 @@ static const struct argp_option fault_options[] = {
 };
 
 static const struct argp_option remove_options[] = {
-    {"force", OPT_FORCE, NULL, 0, "Also while programs use it or hold a part of it", 0},
+    {"force", OPT_FORCE, NULL, 0,
+     "Also while programs use it or hold a part of it, or when that can't be told", 0},
     {0},
 };
 
@@ -400,8 +401,12 @@ static int create(const struct sim *sim, const char *path, struct error *err)
 
     sim_spec_defaults(spec);
     r = sim_machine_create(path, spec, err);
+    if (r == -EEXIST && sim_machine_is_one(path))
+        return error_set(
+            err, r, "there is already a simulated machine at %s; hamictl sim remove removes it",
+            path);
     if (r == -EEXIST)
-        return error_set(err, r, "there is already something at %s; hamictl sim remove removes it",
+        return error_set(err, r, "there is already something at %s, which is no simulated machine",
                          path);
     if (r < 0)
         return r;

@@ -188,25 +188,49 @@ int sim_machine_create(const char *path, const struct sim_spec *spec, struct err
     return 0;
 }
 
-int sim_machine_remove(const char *path, int force, struct error *err)
+bool sim_machine_is_one(const char *path)
+{
+    AUTOCLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    return fd >= 0 && sim_has_magic(fd);
+}
+
+static bool is_busy(struct sim *sim)
 {
     bool busy = false;
-    struct sim *sim;
-    int r;
 
-    r = sim_open(path, &sim, err);
+    (void)sim_lock(sim);
+    sim_sweep(sim);
+    for (unsigned i = 0; i < sim->state->slots; i++)
+        busy |= sim->state->processes[i].in_use;
+    sim_unlock(sim);
+    return busy;
+}
+
+/* Only a machine is ever removed: the path may be a slip. */
+static int check_removable(const char *path, int force, struct error *err)
+{
+    struct sim *sim;
+    int r = sim_open(path, &sim, err);
+
+    if (r < 0 && !sim_machine_is_one(path))
+        return r;
+    if (force)
+        return 0;
+    if (r < 0)
+        return error_set(err, -EBUSY,
+                         "%s: a simulated machine of another version, or damaged: whether "
+                         "processes use it can't be told; --force removes it all the same",
+                         path);
+    return is_busy(sim) ? error_set(err, -EBUSY, "%s: in use", path) : 0;
+}
+
+int sim_machine_remove(const char *path, int force, struct error *err)
+{
+    int r = check_removable(path, force, err);
+
     if (r < 0)
         return r;
-
-    if (!force) {
-        (void)sim_lock(sim);
-        sim_sweep(sim);
-        for (unsigned i = 0; i < sim->state->slots; i++)
-            busy |= sim->state->processes[i].in_use;
-        sim_unlock(sim);
-    }
-    if (busy)
-        return error_set(err, -EBUSY, "%s: in use", path);
     if (unlink(path) < 0)
         return error_set(err, -errno, "%s: %s", path, strerror(errno));
     return 0;

@@ -168,7 +168,11 @@ bool sim_context_exceeds(const struct sim_gpu_spec *gpu);
 /* Makes the state file; -EEXIST when there is one already. */
 int sim_machine_create(const char *path, const struct sim_spec *spec, struct error *err);
 
-/* Removes it; -EBUSY while a process is using the machine, unless forced. */
+/* Whether there is a machine at the path, of this version or of another one. */
+bool sim_machine_is_one(const char *path);
+
+/* Removes it; -EBUSY while a process is using the machine, or where that can't be told since it is
+ * of another version or damaged, unless forced. */
 int sim_machine_remove(const char *path, int force, struct error *err);
 
 /* How NVML answers for a card. Programs that use it go on, whatever happens. */

@@ -34,12 +34,23 @@ static bool spec_is_sane(const struct sim_gpu_spec *spec)
            spec->switch_ns >= 0 && spec->switch_ns <= NS_PER_S && spec->numa_node >= -1;
 }
 
+#define OTHER_VERSION                                                                              \
+    "a simulated machine of another version; hamictl sim remove --force removes it, and sim "      \
+    "create makes it anew"
+
+bool sim_has_magic(int fd)
+{
+    uint64_t magic;
+
+    return pread(fd, &magic, sizeof(magic), 0) == (ssize_t)sizeof(magic) && magic == SIM_MAGIC;
+}
+
 static int check_header(const struct sim_header *header, struct error *err)
 {
     if (header->magic != SIM_MAGIC)
         return error_set(err, -EINVAL, "not a simulated machine");
     if (header->version != SIM_VERSION || header->size != sizeof(struct sim_state))
-        return error_set(err, -EINVAL, "a simulated machine of another version");
+        return error_set(err, -EINVAL, OTHER_VERSION);
     if (header->gpu_count > SIM_MAX_GPUS)
         return error_set(err, -EINVAL, "damaged: %u GPUs", header->gpu_count);
     if (!sim_driver_is_sane(&header->driver))
@@ -63,8 +74,10 @@ int sim_map(int fd, struct sim_state **ret_state, struct error *err)
 
     if (fstat(fd, &st) < 0)
         return error_set(err, -errno, "%s", strerror(errno));
-    if (!S_ISREG(st.st_mode) || st.st_size != (off_t)sizeof(struct sim_state))
-        return error_set(err, -EINVAL, "not a simulated machine, or of another version");
+    if (!S_ISREG(st.st_mode) || !sim_has_magic(fd))
+        return error_set(err, -EINVAL, "not a simulated machine");
+    if (st.st_size != (off_t)sizeof(struct sim_state))
+        return error_set(err, -EINVAL, OTHER_VERSION);
 
     state = mmap(NULL, sizeof(*state), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (state == MAP_FAILED)

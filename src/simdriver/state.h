@@ -394,6 +394,9 @@ int sim_open(const char *path, struct sim **ret_sim, struct error *err);
 /* Its file, under none of the numbers that are printed to. A descriptor, or -1 with errno. */
 int sim_open_file(const char *path);
 
+/* Whether the file begins as a machine of any version does. */
+bool sim_has_magic(int fd);
+
 /* Maps a descriptor's file; checks size and header. The descriptor stays the caller's. */
 int sim_map(int fd, struct sim_state **ret_state, struct error *err);
 void sim_unmap(struct sim_state *state);

@@ -93,7 +93,34 @@ class Sim(CtlTest):
         self.assertEqual(self.ctl("sim", "create", self.path).returncode, 0)
         again = self.ctl("sim", "create", self.path)
         self.assertEqual(again.returncode, 1)
-        self.assertIn("there is already something at", again.stderr)
+        self.assertEqual(again.stderr, f"hamictl sim create: there is already a simulated machine at {self.path}; hamictl sim remove removes it\n")
+        other = self.folder / "diary"
+        other.write_text("dear diary")
+        for taken in (other, self.folder):
+            refused = self.ctl("sim", "create", taken)
+            self.assertEqual((refused.returncode, refused.stderr), (1, f"hamictl sim create: there is already something at {taken}, which is no simulated machine\n"))
+
+    def test_a_machine_of_another_version_is_removed_by_force(self):
+        """Who uses it can't be told: its processes stand where this version does not look."""
+        for size in (None, 4096):
+            self.make_machine()
+            with open(self.machine, "r+b") as file:
+                file.seek(8)
+                file.write(b"\1")
+                if size:
+                    file.truncate(size)
+            self.assertIn("there is already a simulated machine at", self.ctl("sim", "create").stderr)
+            for words in (["run", "true"], ["top"], ["sim", "show"]):
+                refused = self.ctl(*words)
+                self.assertEqual(refused.returncode, 125 if words[0] == "run" else 1)
+                self.assertIn(f"{self.machine}: a simulated machine of another version; hamictl sim remove --force removes it, and sim create makes it anew\n", refused.stderr)
+            refused = self.ctl("sim", "remove")
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("whether processes use it can't be told; --force removes it all the same", refused.stderr)
+            self.assertTrue(self.machine.exists())
+            removed = self.ctl("sim", "remove", "--force")
+            self.assertEqual((removed.returncode, removed.stderr), (0, ""))
+            self.assertFalse(self.machine.exists())
 
     def test_processes_and_removing_while_in_use(self):
         self.make_machine("--gpus", "2")
