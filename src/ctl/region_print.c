@@ -11,10 +11,12 @@
 #include "ctl/table.h"
 
 static const struct table_column device_columns[] = {
-    {"DEVICE", .right = true},  {"UUID", .cut = true},      {"USED", .right = true},
-    {"LIMIT", .right = true},   {"CONTEXT", .right = true}, {"MODULE", .right = true},
-    {"DATA", .right = true},    {"REFUSED", .right = true}, {"CORES", .right = true},
-    {"BUSY", .right = true},    {"WAITED", .right = true},  {"LAUNCHES", .right = true},
+    {"DEVICE", .right = true},  {"UUID"},
+    {"USED", .right = true},    {"LIMIT", .right = true},
+    {"CONTEXT", .right = true}, {"MODULE", .right = true},
+    {"DATA", .right = true},    {"REFUSED", .right = true},
+    {"CORES", .right = true},   {"BUSY", .right = true},
+    {"WAITED", .right = true},  {"LAUNCHES", .right = true},
     {"LONGEST", .right = true},
 };
 

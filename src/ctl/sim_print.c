@@ -16,9 +16,15 @@ static const char *state_of(const struct sim_gpu_view *gpu)
 }
 
 static const struct table_column gpu_columns[] = {
-    {"GPU", .right = true},     {"UUID", .cut = true},   {"MODEL", .cut = true},
-    {"MEMORY", .right = true},  {"USED", .right = true}, {"SMS", .right = true},
-    {"COMPUTE", .right = true}, {"NUMA", .right = true}, {"STATE"},
+    {"GPU", .right = true},
+    {"UUID"},
+    {"MODEL", .cut = true},
+    {"MEMORY", .right = true},
+    {"USED", .right = true},
+    {"SMS", .right = true},
+    {"COMPUTE", .right = true},
+    {"NUMA", .right = true},
+    {"STATE"},
     {"BUSY", .right = true},
 };
 

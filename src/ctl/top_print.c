@@ -10,9 +10,11 @@
 #include "ctl/table.h"
 
 static const struct table_column device_columns[] = {
-    {"GPU", .right = true},     {"UUID", .cut = true},     {"MODEL", .cut = true},
-    {"USED", .right = true},    {"MEMORY", .right = true}, {"UTIL", .right = true},
-    {"GRANTED", .right = true}, {"CORES", .right = true},  {"TASKS", .right = true},
+    {"GPU", .right = true},     {"UUID"},
+    {"MODEL", .cut = true},     {"USED", .right = true},
+    {"MEMORY", .right = true},  {"UTIL", .right = true},
+    {"GRANTED", .right = true}, {"CORES", .right = true},
+    {"TASKS", .right = true},
 };
 
 static const struct table_column holder_columns[] = {

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of hamictl share: a simulated machine of their own, and hamictl on it."""
 
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
+import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -54,6 +59,21 @@ class CtlTest(unittest.TestCase):
             [HAMICTL, *map(str, words)], env={**self.environment, **environment}, timeout=timeout, text=True,
             input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
+
+    def on_terminal(self, columns, *words):
+        """What hamictl writes to a terminal of so many columns."""
+        terminal, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen([HAMICTL, *map(str, words)], env=self.environment, stdin=theirs, stdout=theirs, stderr=theirs)
+        self.started.append(process)
+        seen = b""
+        # Held open here until it has ended and all is read: what is on its way may be lost otherwise.
+        while process.poll() is None or select.select([terminal], [], [], 0.1)[0]:
+            if select.select([terminal], [], [], 0.1)[0]:
+                seen += os.read(terminal, 10000)
+        os.close(terminal)
+        os.close(theirs)
+        return seen.decode().replace("\r\n", "\n")
 
     def start(self, *words, **environment):
         process = subprocess.Popen(

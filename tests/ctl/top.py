@@ -2,12 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """hamictl top, from outside."""
 
-import fcntl
-import pty
-import select
-import struct
-import termios
-
 from support import *
 
 GPU_KEYS = {
@@ -200,6 +194,20 @@ class Top(CtlTest):
 
 
 class Region(CtlTest):
+    def test_a_narrow_terminal_costs_a_uuid_nothing(self):
+        """Messages send people to these tables for it; of a model's name the beginning will do."""
+        self.make_machine("--gpus", "2")
+        uuids = [gpu["uuid"] for gpu in self.top()["gpus"]]
+        region = self.folder / "region.cache"
+        region.write_bytes(hami_core_region(uuids, [4 * GIB, 0], [30, 100], []))
+        for words in (["top"], ["sim", "show"], ["top", "--region", region], ["region", region]):
+            for columns in (100, 80, 40):
+                shown = self.on_terminal(columns, *words)
+                for uuid in uuids:
+                    self.assertIn(f" {uuid} ", shown, (columns, words))
+        self.assertIn("NVIDIA A100-SXM4-40GB", self.on_terminal(120, "top"))
+        self.assertNotIn("NVIDIA A100-SXM4-40GB", self.on_terminal(90, "top"), "it is cut as long as that makes room")
+
     def test_a_region_of_hami_core_is_read(self):
         path = self.folder / "region.cache"
         me = os.getpid()
