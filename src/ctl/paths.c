@@ -40,6 +40,16 @@ int paths_absolute(const char *path, char ret_path[PATH_MAX], struct error *err)
     return file_path(ret_path, err, "%s/%s", strcmp(resolved, "/") == 0 ? "" : resolved, name);
 }
 
+int paths_resolve(const char *path, char ret_path[PATH_MAX], struct error *err)
+{
+    char absolute[PATH_MAX];
+    int r = paths_absolute(path, absolute, err);
+
+    if (r < 0)
+        return r;
+    return realpath(absolute, ret_path) ? 0 : file_path(ret_path, err, "%s", absolute);
+}
+
 /* A path in the folder above the one that hamictl is in: PREFIX of PREFIX/bin, src of src/ctl. */
 static int find_beside(const char *below, char ret_path[PATH_MAX], struct error *err)
 {
@@ -97,7 +107,7 @@ int paths_find_machine(char ret_path[PATH_MAX], struct error *err)
         ret_path[0] = '\0';
         return 0;
     }
-    r = paths_absolute(machine, ret_path, err);
+    r = paths_resolve(machine, ret_path, err);
     return r < 0 ? error_wrap(err, r, "HAMI_SIM") : 0;
 }
 

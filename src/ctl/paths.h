@@ -19,13 +19,16 @@ struct paths {
 int paths_find(struct paths *ret_paths, struct error *err);
 
 /*
- * The simulated machine that $HAMI_SIM names, as an absolute path, or "" when it is unset or empty.
- * The file need not exist; its folder must.
+ * The simulated machine that $HAMI_SIM names, by paths_resolve(), or "" when it is unset or empty.
  */
 int paths_find_machine(char ret_path[PATH_MAX], struct error *err);
 
-/* path, absolute; its last part need not exist. */
+/* path, absolute; its last part need not exist, and is not followed if it is a link. */
 int paths_absolute(const char *path, char ret_path[PATH_MAX], struct error *err);
+
+/* The same, but a last part that is a link is followed if it leads to something: one machine has
+ * one path, beside which its leases are kept. */
+int paths_resolve(const char *path, char ret_path[PATH_MAX], struct error *err);
 
 /*
  * The state directory, absolute: $HAMI_RUN_DIR; else MACHINE.run with a simulated machine; else

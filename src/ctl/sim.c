@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/options.h"
@@ -457,6 +459,19 @@ static int fault_machine(const struct sim *sim, const char *path, struct error *
     return sim_machine_fault(path, sim->fault_gpu, &sim->fault, err);
 }
 
+/* If the machine was named by a link, that leads nowhere now, and would stand in the way of another
+ * machine. */
+static int remove_link(const struct sim *sim, const char *path, struct error *err)
+{
+    const char *named = sim->path ? sim->path : getenv("HAMI_SIM");
+    struct stat st;
+
+    if (!named || lstat(named, &st) < 0 || !S_ISLNK(st.st_mode) || unlink(named) == 0)
+        return 0;
+    return error_set(err, -errno, "%s is removed, but not the link %s: %s", path, named,
+                     strerror(errno));
+}
+
 /* What hamictl run keeps for this machine goes with it. */
 static int remove_machine(const struct sim *sim, const char *path, struct error *err)
 {
@@ -476,7 +491,7 @@ static int remove_machine(const struct sim *sim, const char *path, struct error 
     if (r < 0)
         return r;
     registry_remove(state);
-    return 0;
+    return remove_link(sim, path, err);
 }
 
 /* clang-format off */
@@ -542,7 +557,7 @@ static const char *sim_word_of(const struct verb *verb)
 /* Empty if nothing says which. */
 static int find_path(const struct sim *sim, char ret_path[PATH_MAX], struct error *err)
 {
-    return sim->path ? paths_absolute(sim->path, ret_path, err) : paths_find_machine(ret_path, err);
+    return sim->path ? paths_resolve(sim->path, ret_path, err) : paths_find_machine(ret_path, err);
 }
 
 static int sim_fail(const struct verb *verb, const char *text, int code)

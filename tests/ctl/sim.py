@@ -139,6 +139,23 @@ class Sim(CtlTest):
         self.assertEqual(self.ctl("sim", "remove", "--force").returncode, 0)
         self.assertEqual([p for p in self.folder.iterdir()], [])
 
+    def test_a_link_names_the_same_machine(self):
+        """One set of leases: what is given to a program by one name is not given to another by the other name."""
+        self.make_machine()
+        link = self.folder / "link"
+        link.symlink_to("machine")
+        process = self.start("run", "--gpumem", "30Gi", HOLDER, GIB, "60", HAMI_SIM=str(link))
+        self.assertTrue(self.until(self.grants))
+        refused = self.ctl("run", "--gpumem", "30Gi", "true")
+        self.assertEqual(refused.returncode, 125)
+        self.assertIn("CardInsufficientMemory", refused.stderr)
+        self.assertEqual([path.name for path in sorted(self.folder.iterdir())], ["link", "machine", "machine.run"])
+        self.assertIn("1 program of hamictl run holds a part of it", self.ctl("sim", "remove", link).stderr)
+        process.kill()
+        process.wait()
+        self.assertTrue(self.until(lambda: self.ctl("sim", "remove", link).returncode == 0))
+        self.assertEqual(list(self.folder.iterdir()), [], "the link would lead nowhere")
+
     def test_a_yaml_file(self):
         config = self.folder / "machine.yaml"
         config.write_text(YAML_EXAMPLE)
