@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/options.h"
@@ -94,6 +95,10 @@ static int load(const char *path, struct device_config *ret_config, struct error
     text = malloc(TEXT_MAX + 1);
     if (!text)
         return error_set(err, -ENOMEM, "out of memory");
+    if (isatty(STDIN_FILENO))
+        (void)fputs("hamictl: standard input is a terminal: a device configuration is awaited "
+                    "there, up to Ctrl-D\n",
+                    stderr);
     len = fread(text, 1, TEXT_MAX, stdin);
     if (ferror(stdin))
         return error_set(err, -EIO, "-: can't be read");

@@ -58,6 +58,17 @@ class Config(CtlTest):
         for message in messages:
             self.assertRegex(message, r'^"?[a-z][A-Za-z./]+(, [a-z][A-Za-z.]+)*: ')
 
+    def test_a_person_who_is_to_write_a_configuration_is_told_so(self):
+        terminal, theirs = pty.openpty()
+        for verb in ("check", "render"):
+            process = subprocess.Popen([HAMICTL, "config", verb, "-"], env=self.environment, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.started.append(process)
+            self.assertIn("standard input is a terminal: a device configuration is awaited there, up to Ctrl-D", process.stderr.readline())
+            os.write(terminal, b"nvidia: {}\n\x04")
+            self.assertIn("hamictl config: -: ", process.communicate(timeout=30)[1])
+        os.close(terminal)
+        os.close(theirs)
+
     def test_standard_input_is_read(self):
         shipped = (DEPLOY / "device-config.yaml").read_text()
         ended = self.ctl("config", "check", "-", given=shipped)
