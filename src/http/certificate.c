@@ -127,12 +127,12 @@ static int read_files(const struct certificate *certificate, struct pem *pem,
 
     r = read_chain(pem, certificate->cert_file, pair, err);
     if (r < 0)
-        return r;
+        return error_wrap(err, r, "--cert_file");
     r = read_key(pem, certificate->key_file, pair, err);
     if (r < 0)
-        return r;
+        return error_wrap(err, r, "--key_file");
     if (!belong_together(pair))
-        return error_set(err, -EINVAL, "%s: not the key of %s", certificate->key_file,
+        return error_set(err, -EINVAL, "--key_file: %s: not the key of %s", certificate->key_file,
                          certificate->cert_file);
     return 0;
 }

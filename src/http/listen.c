@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/parse.h"
 #include "base/util.h"
 #include "http/internal.h"
 
@@ -25,6 +26,34 @@ static int split_address(const char *address, char host[static NI_MAXHOST], cons
     memcpy(host, address, len);
     host[len] = '\0';
     *ret_port = colon + 1;
+    return 0;
+}
+
+/* A number, or the name of a service, which /etc/services knows. */
+static bool is_port(const char *port)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
+    uint64_t number;
+
+    if (parse_u64(port, &number) == 0)
+        return number <= UINT16_MAX;
+    if (getaddrinfo(NULL, port, &hints, &list) != 0)
+        return false;
+    freeaddrinfo(list);
+    return true;
+}
+
+int http_read_address(char *text, void *member, struct error *err)
+{
+    char host[NI_MAXHOST];
+    const char *port = NULL;
+    int r = split_address(text, host, &port, err);
+
+    if (r < 0)
+        return r;
+    if (!is_port(port))
+        return error_set(err, -EINVAL, "%s: \"%s\" is not a port", text, port);
+    *(const char **)member = text;
     return 0;
 }
 
@@ -57,7 +86,7 @@ int http_listen(const char *address, struct error *err)
     hints.ai_family = host[0] ? AF_UNSPEC : AF_INET6;
     r = getaddrinfo(host[0] ? host : NULL, port, &hints, &list);
     if (r != 0)
-        return error_set(err, -EINVAL, "%s: %s", address, gai_strerror(r));
+        return error_set(err, -EINVAL, "listening on %s: %s", address, gai_strerror(r));
     for (const struct addrinfo *info = list; info && fd < 0; info = info->ai_next)
         fd = listen_on(info);
     freeaddrinfo(list);

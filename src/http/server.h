@@ -42,6 +42,9 @@ struct http_options {
     void *data;                       /* the handlers' */
 };
 
+/* A reader of base/options.h, whose member is an address: whether it has the form of one. */
+int http_read_address(char *text, void *member, struct error *err);
+
 /*
  * Listens. -EINVAL for an address or certificates that can't be used, -EADDRINUSE and the like;
  * err says which.

@@ -372,14 +372,17 @@ static int load_pod(const char *host, const char *port, struct kube_config **ret
 int kube_config_load(const char *path, struct kube_config **ret_config, struct error *err)
 {
     const char *chosen = path && *path ? path : getenv("KUBECONFIG");
+    const char *by = path && *path ? "--kubeconfig" : "KUBECONFIG";
     const char *host = getenv("KUBERNETES_SERVICE_HOST");
     const char *port = getenv("KUBERNETES_SERVICE_PORT");
     const char *home = getenv("HOME");
     char usual[PATH_MAX];
     int r;
 
-    if (chosen && *chosen)
-        return load_file(chosen, ret_config, err);
+    if (chosen && *chosen) {
+        r = load_file(chosen, ret_config, err);
+        return r < 0 ? error_wrap(err, r, "%s", by) : 0;
+    }
     if (host && *host && port && *port)
         return load_pod(host, port, ret_config, err);
     (void)snprintf(usual, sizeof(usual), "%s/.kube/config", home && *home ? home : "/root");

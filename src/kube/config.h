@@ -33,7 +33,8 @@ struct kube_config {
  * The kubeconfig at path; path NULL or "": the file that $KUBECONFIG names, else the pod's own
  * (KUBERNETES_SERVICE_HOST and the ServiceAccount's files), else ~/.kube/config. Blocks on files.
  * -ENOENT when there is none, -EINVAL when it can't be read or asks for exec or auth-provider
- * plugins, which are not supported. Errors name places, never secrets.
+ * plugins, which are not supported. Errors name places, never secrets, and begin with --kubeconfig,
+ * by which each program takes path, or with KUBECONFIG.
  */
 int kube_config_load(const char *path, struct kube_config **ret_config, struct error *err);
 

@@ -153,7 +153,7 @@ static void a_pod_finds_its_own(void **state)
     (void)setenv("KUBECONFIG", "/nonexistent/config", 1);
     kube_config_free(TAKE(config));
     assert_int_equal(kube_config_load(NULL, &config, &err), -ENOENT);
-    assert_string_equal(err.text, "/nonexistent/config: No such file or directory");
+    assert_string_equal(err.text, "KUBECONFIG: /nonexistent/config: No such file or directory");
     (void)unsetenv("KUBECONFIG");
     (void)unsetenv("KUBERNETES_SERVICE_HOST");
     (void)setenv("HOME", "/nonexistent", 1);

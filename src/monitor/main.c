@@ -526,7 +526,7 @@ static const struct option_row rows[] = {
      "How to reach the API server (default: $KUBECONFIG, the pod's own, ~/.kube/config)"},
     {"hook-path", 0, 0, "FOLDER", option_text, AT(hook_path),
      "Where the device plugin keeps the containers' files (default: $HOOK_PATH, /usr/local/vgpu)"},
-    {"metrics-bind-address", 0, 0, "ADDRESS", option_text, AT(address),
+    {"metrics-bind-address", 0, 0, "ADDRESS", http_read_address, AT(address),
      "Where /metrics and /healthz are served (default: :9394)"},
     {"legacy-metrics", 0, OPTION_MAY_STAND_ALONE, "BOOL", option_bool, AT(legacy),
      "Serve the metrics under HAMi's older names, too"},

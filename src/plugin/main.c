@@ -14,6 +14,7 @@
 #include "base/parse.h"
 #include "base/util.h"
 #include "node/nvidia/driver.h"
+#include "node/nvidia/instances.h"
 #include "node/nvidia/measure.h"
 #include "node/nvidia/node.h"
 #include "plugin/plugin.h"
@@ -55,6 +56,15 @@ static int read_strategies(char *text, void *member, struct error *err)
     return way_read(text, member, err);
 }
 
+static int read_mig_strategy(char *text, void *member, struct error *err)
+{
+    enum mig_strategy unread;
+
+    if (mig_strategy_parse(text, &unread) < 0)
+        return error_set(err, -EINVAL, "\"%.32s\" is none of none, single, mixed", text);
+    return option_text(text, member, err);
+}
+
 /* For a probe of kubelet's: the program does nothing else. */
 static int check_ready_file(char *text, void *member, struct error *err)
 {
@@ -70,11 +80,15 @@ struct options {
 
 static int check_together(void *data, struct error *err)
 {
+    char *mig = getenv("MIG_STRATEGY");
     const char *strategies = getenv("DEVICE_LIST_STRATEGY");
     struct options *options = data;
 
     if (!options->plugin.node_name[0])
         return error_set(err, -EINVAL, "which node is this? Set NODE_NAME or --node-name");
+    if (!options->nvidia.mig_strategy && mig &&
+        read_mig_strategy(mig, &options->nvidia.mig_strategy, err) < 0)
+        return error_wrap(err, -EINVAL, "MIG_STRATEGY");
     if (options->plugin.strategies || !strategies || !*strategies)
         return 0;
     if (way_read(strategies, &options->plugin.strategies, err) < 0)
@@ -144,7 +158,7 @@ static const struct option_row rows[] = {
      "A file that is there while kubelet knows of the cards (default: none)"},
     {"check", 0, 0, "FILE", check_ready_file, 0,
      "Do nothing but end with status 0 if that file is there, else 1"},
-    {"mig-strategy", 0, 0, "none|single|mixed", option_text, NVIDIA(mig_strategy),
+    {"mig-strategy", 0, 0, "none|single|mixed", read_mig_strategy, NVIDIA(mig_strategy),
      "What becomes of MIG instances that are there: nothing (default); cards as any other, which "
      "may be shared; or whole ones, by resources nvidia.com/mig-PROFILE"},
     {"procfs", 0, OPTION_UNLISTED, "FOLDER", option_text, NVIDIA(procfs),
@@ -215,7 +229,6 @@ int main(int argc, char **argv)
                 .cdi_folders = DRIVER_CDI_FOLDERS,
                 .sysfs = "/sys",
                 .procfs = "/proc",
-                .mig_strategy = getenv("MIG_STRATEGY"),
                 .dev_root = "",
                 .measure_contexts = true,
                 .disabled_checks = getenv("DP_DISABLE_HEALTHCHECKS"),

@@ -194,11 +194,11 @@ static int make_state(struct scheduler *scheduler, struct error *err)
 
     r = device_config_load(options->device_config_file, &scheduler->config, err);
     if (r < 0)
-        return r;
+        return error_wrap(err, r, "--device-config-file");
     leave_out_disabled(scheduler);
     r = device_config_vendors(&scheduler->config, &scheduler->vendors);
     if (r < 0)
-        return error_set(err, r, "%s: more vendors than can be served",
+        return error_set(err, r, "--device-config-file: %s: more vendors than can be served",
                          options->device_config_file);
     (void)place_node_order_read(options->node_policy, &cluster.defaults.node_order);
     place_policy_read(options->device_policy, &cluster.defaults.policy);

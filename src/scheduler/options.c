@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "base/util.h"
+#include "http/server.h"
 #include "place/place.h"
 
 enum {
@@ -85,12 +86,12 @@ static int check_together(void *data, struct error *err)
     }
 
 static const struct option_row rows[] = {
-    TEXT("http_bind", http_bind, "ADDRESS",
-         "serve the extender and the webhook here (127.0.0.1:8080)"),
+    {"http_bind", 0, 0, "ADDRESS", http_read_address, AT(http_bind),
+     "serve the extender and the webhook here (127.0.0.1:8080)"},
     TEXT("cert_file", cert_file, "FILE", "certificate chain, PEM; read again when it changes"),
     TEXT("key_file", key_file, "FILE", "its key"),
-    TEXT("metrics-bind-address", metrics_bind, "ADDRESS",
-         "serve /metrics here, without TLS (:9395)"),
+    {"metrics-bind-address", 0, 0, "ADDRESS", http_read_address, AT(metrics_bind),
+     "serve /metrics here, without TLS (:9395)"},
     TEXT("scheduler-name", scheduler_name, "NAME",
          "the scheduler that pods with devices are given to, and the source of events"),
     BOOL("leader-elect", leader_elect,

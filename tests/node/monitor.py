@@ -352,8 +352,9 @@ def options():
     environment = bare_environment(None)
     for words, said in (
         (["--metrics-bind-address"], "metrics-bind-address"), (["--node-name"], "node-name"), (["--no-such-thing=1"], "no-such-thing"),
+        (["--metrics-bind-address=:1x"], '--metrics-bind-address: :1x: "1x" is not a port'), (["--metrics-bind-address=foo"], "--metrics-bind-address: foo: not an address"),
         ([], "NODE_NAME"), (["--node-name=" + "n" * 300], "no node's name"),
-        (["--node-name=n", f"--kubeconfig={scratch}/none"], "none"), (["--node-name=n", f"--kubeconfig={scratch}"], str(scratch)),
+        (["--node-name=n", f"--kubeconfig={scratch}/none"], f"error --kubeconfig: {scratch}/none: No such file"), (["--node-name=n", f"--kubeconfig={scratch}"], str(scratch)),
     ):  # fmt: skip
         ended = run([PROGRAM, *words], environment, timeout=20)
         check(ended.returncode not in (0, None) and ended.returncode > 0, f"{words}: it ends", ended.returncode)

@@ -1080,13 +1080,24 @@ def options():
         (["--node-capacity=false"], 0, "or says which"),
         (["--measure-contexts=false"], 0, "as does one that is on without it"),
         (["--node-capacity=perhaps"], 2, "and only that"),
-        (["--mig-strategy=none"], 0, "an option of HAMi's that has no effect here is taken"),
+        (["--mig-strategy=none"], 0, "instances of cards are left alone"),
+        (["--mig-strategy=mixed"], 0, "or served"),
+        (["--mig-strategy=foo"], 2, "and nothing else"),
+        (["--resource-name=x"], 0, "an option of HAMi's that has no effect here is taken"),
         (["--no-such-option"], 2, "an unknown one is refused"),
     ):
         status, said = ends(*words)
         check_equal(status, wanted, sentence, words, said)
-    done = subprocess.run([PROGRAM], env=bare_environment(None, NODE_NAME=NODE, DEVICE_LIST_STRATEGY="envvar,tegra"), capture_output=True, text=True, timeout=20)
-    check(done.returncode == 2 and 'DEVICE_LIST_STRATEGY: device list strategy "tegra"' in done.stderr, "one of the environment is refused by its name, too", done.stderr)
+    for variable, value, said in (
+        ("DEVICE_LIST_STRATEGY", "envvar,tegra", 'hami-device-plugin: DEVICE_LIST_STRATEGY: device list strategy "tegra"'),
+        ("MIG_STRATEGY", "foo", 'hami-device-plugin: MIG_STRATEGY: "foo" is none of none, single, mixed'),
+    ):
+        done = subprocess.run([PROGRAM], env=bare_environment(None, NODE_NAME=NODE, **{variable: value}), capture_output=True, text=True, timeout=20)
+        check(done.returncode == 2 and said in done.stderr, f"{variable} is refused by its name, too", done.stderr)
+    for option in ("device-config-file", "node-config-file"):
+        file = scratch / "none" if option == "device-config-file" else scratch
+        done = subprocess.run([PROGRAM, f"--hook-path={scratch}/none-hook", f"--{option}={file}"], env=bare_environment(None, NODE_NAME=NODE), capture_output=True, text=True, timeout=20)
+        check(done.returncode == 1 and f"error --{option}: {file}: " in done.stderr, f"--{option} is named with the file that can't be read", done.stderr)
     done = subprocess.run([PROGRAM], env=bare_environment(None), capture_output=True, text=True, timeout=20)
     check_equal(done.returncode, 2, "without a node's name it does not start", done.stderr)
 

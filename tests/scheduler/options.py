@@ -54,18 +54,20 @@ def main():
         fails(f"{time_} is no time for a bind", ["--bind-timeout"], *there, f"--bind-timeout={time_}", code=usage)
     fails("verbosity is a number", ["verbosity"], *there, "-v", "much", code=usage)
 
-    fails("a file that is missing is named", ["/nonexistent/device-config.yaml"], *there[1:], "--device-config-file=/nonexistent/device-config.yaml", code=1)
+    fails("a file that is missing is named", ["error --device-config-file: /nonexistent/device-config.yaml: No such file"], *there[1:], "--device-config-file=/nonexistent/device-config.yaml", code=1)
     (scratch / "nothing.yaml").write_text("vnpus: []\n")
     fails("one that leaves nothing to share is refused", ["nothing.yaml", "no section of a vendor that is served"], *there[1:], f"--device-config-file={scratch}/nothing.yaml", code=1)
-    fails("so is a kubeconfig", ["/nonexistent/kubeconfig"], config, *there[2:], "--kubeconfig=/nonexistent/kubeconfig", code=1)
+    fails("so is a kubeconfig", ["error --kubeconfig: /nonexistent/kubeconfig: No such file"], config, *there[2:], "--kubeconfig=/nonexistent/kubeconfig", code=1)
     fails("where there is none it is said", [".kube/config"], config, *there[2:], code=1)
     for missing in ("cert", "key"):
         files = {"cert": f"{certificate}/tls.crt", "key": f"{certificate}/tls.key", missing: f"/nonexistent/{missing}"}
-        fails(f"a missing {missing} file is named", [f"/nonexistent/{missing}"], *there, f"--cert_file={files['cert']}", f"--key_file={files['key']}", code=1)
+        fails(f"a missing {missing} file is named", [f"error --{missing}_file: /nonexistent/{missing}: No such file"], *there, f"--cert_file={files['cert']}", f"--key_file={files['key']}", code=1)
     other = make_certificate(scratch / "other", 9)
     fails("a key of another certificate is none", ["not the key of"], *there, f"--cert_file={certificate}/tls.crt", f"--key_file={other}/tls.key", code=1)
-    for address in ("nonsense", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http-nonsense", "no.such.host.invalid:80"):
-        fails(f"an address that is none is named: {address}", [address], *there[:2], f"--http_bind={address}", there[3], code=1)
+    for address in ("nonsense", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http-nonsense", "127.0.0.1:1x", ":65536"):
+        for option, others in (("http_bind", [there[3]]), ("metrics-bind-address", [there[2]])):
+            fails(f"an address that is none is named: {address}", [f"hami-scheduler: --{option}: {address}: "], *there[:2], f"--{option}={address}", *others, code=usage)
+    fails("so is a host that nobody knows", ["listening on no.such.host.invalid:80: "], *there[:2], "--http_bind=no.such.host.invalid:80", there[3], code=1)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         fails("an address that is taken is named", [f"127.0.0.1:{port}", "in use"], *there[:2], f"--http_bind=127.0.0.1:{port}", there[3], code=1)

@@ -70,10 +70,12 @@ static int read_config(struct nvidia_node *node, const struct node_setup *setup,
     int r = nvidia_config_load(setup->device_config_file, &node->config, err);
 
     COPY_TEXT(node->mode, "hami-core");
-    if (r == 0 && setup->node_config_file)
+    if (r < 0)
+        return error_wrap(err, r, "--device-config-file");
+    if (setup->node_config_file)
         r = node_config_load(setup->node_config_file, setup->node_name, &node->config,
                              &node->filter, node->mode, err);
-    return r;
+    return r < 0 ? error_wrap(err, r, "--node-config-file") : 0;
 }
 
 /* Cards in MIG mode are used in instances that were made by others, or in those that we make. */
