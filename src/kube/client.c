@@ -49,6 +49,11 @@ struct transport *kube_client_transport(struct kube_client *client)
     return client->transport;
 }
 
+bool kube_client_is_unreachable(const struct kube_client *client)
+{
+    return transport_is_unreachable(client->transport);
+}
+
 static void request_free(struct kube_request *request)
 {
     transfer_stop(&request->transfer);

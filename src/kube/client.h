@@ -97,6 +97,9 @@ int kube_client_new(uv_loop_t *loop, const struct kube_config *config, const cha
 void kube_client_free(struct kube_client *client);
 DEFINE_CLEANUP(struct kube_client *, kube_client_free);
 
+/* Whether there is no way to the server at the moment, which has been logged. */
+bool kube_client_is_unreachable(const struct kube_client *client);
+
 /* Requests that were started, without retries; retries; and requests that are running. */
 struct kube_counts {
     uint64_t started[KUBE_DELETE + 1]; /* by enum kube_method */

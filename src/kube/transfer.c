@@ -76,6 +76,7 @@ static size_t transfer_on_write(char *bytes, size_t size, size_t count, void *da
 {
     struct transfer *transfer = data;
 
+    transport_note_reached(transfer->transport);
     return transfer->write(transfer, bytes, size * count);
 }
 

@@ -8,6 +8,7 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "kube/transport_state.h"
 
@@ -28,6 +29,45 @@ struct socket {
     curl_socket_t fd;
 };
 
+void transport_note_reached(struct transport *transport)
+{
+    if (!transport->unreachable)
+        return;
+    transport->unreachable = false;
+    log_info("the API server is reached now");
+}
+
+bool transport_is_unreachable(const struct transport *transport)
+{
+    return transport->unreachable;
+}
+
+/* Whether nothing was sent, since there was no connection to the server. */
+static bool is_unconnected(const struct transfer *transfer, CURLcode result)
+{
+    const int error = transfer_errno(result);
+    curl_off_t ready_us = 0;
+
+    if (error != -ETIMEDOUT)
+        return error == -ECONNREFUSED || error == -EKEYREJECTED;
+    (void)curl_easy_getinfo(transfer->easy, CURLINFO_PRETRANSFER_TIME_T, &ready_us);
+    return ready_us == 0;
+}
+
+/* Who asks says that a request failed, seconds later, after its retries: this is said at the first
+ * failure, and as what it is. */
+static void note_reach(struct transport *transport, struct transfer *transfer, CURLcode result)
+{
+    if (is_unconnected(transfer, result)) {
+        if (!transport->unreachable)
+            log_warn("the API server %s can't be reached, which is tried again: %s",
+                     transport->server, transfer_reason(transfer, result));
+        transport->unreachable = true;
+    } else if (transfer_status(transfer)) {
+        transport_note_reached(transport);
+    }
+}
+
 static void transport_drain(struct transport *transport)
 {
     CURLMsg *message;
@@ -41,6 +81,7 @@ static void transport_drain(struct transport *transport)
             continue;
         (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&transfer);
         (void)curl_multi_remove_handle(transport->multi, message->easy_handle);
+        note_reach(transport, transfer, result);
         transfer->done(transfer, result);
     }
 }

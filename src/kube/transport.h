@@ -55,6 +55,9 @@ void transport_free(struct transport *transport);
 
 uv_loop_t *transport_loop(struct transport *transport);
 
+/* Whether the last transfer that ended did not get as far as the server: it has been logged. */
+bool transport_is_unreachable(const struct transport *transport);
+
 /* The server refused the token: it is read again before the next transfer. */
 void transport_forget_token(struct transport *transport);
 

@@ -17,6 +17,7 @@ struct transport {
     CURLM *multi;
     unsigned sockets; /* poll handles not closed yet */
     bool closed;
+    bool unreachable; /* which was said, once; nothing has come from the server since */
 
     char *server;                  /* what URLs begin with */
     struct curl_slist *connect_to; /* the address, where the certificate has another name */
@@ -28,6 +29,9 @@ struct transport {
     char *token, *token_file;
     int64_t token_read_ns; /* 0: to be read */
 };
+
+/* Something came from the server. */
+void transport_note_reached(struct transport *transport);
 
 /* The bearer token, read again when its file is due; NULL: none. */
 const char *transport_token(struct transport *transport);

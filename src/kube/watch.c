@@ -202,10 +202,12 @@ static void watch_trouble(struct kube_watch *watch, const char *why)
     if (watch->phase != PHASE_WATCH)
         watch_forget(watch);
     start_after(watch, pause_ms);
-    if (!watch->ops->trouble)
-        log_warn("watching %s: %s; trying again in %u ms", watch->path, why, pause_ms);
-    else
+    if (watch->ops->trouble)
         watch->ops->trouble(watch->data, why);
+    else if (transport_is_unreachable(watch->transfer.transport)) /* which has been said */
+        log_debug("watching %s: %s; trying again in %u ms", watch->path, why, pause_ms);
+    else
+        log_warn("watching %s: %s; trying again in %u ms", watch->path, why, pause_ms);
 }
 
 static void watch_relist(struct kube_watch *watch)

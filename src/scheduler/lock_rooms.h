@@ -36,6 +36,7 @@ struct locks {
     struct locked_node *nodes, *active;
     uv_timer_t timer;
     bool known, allowed, asking;
+    bool assumed; /* nobody has said yet that they may not */
     int64_t asked_ns;
 };
 

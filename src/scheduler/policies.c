@@ -45,7 +45,8 @@ static void on_policy(void *data, const struct kube_answer *answer)
 
     question->request = NULL;
     if (!kube_answer_ok(answer) && answer->status != 404 && answer->status != 403) {
-        log_warn("the admission policies can't be read: %s", answer->why);
+        if (!kube_client_is_unreachable(question->scheduler->kube)) /* which has been said */
+            log_warn("the admission policies can't be read: %s", answer->why);
         question->again_ns = clock_now_ns() + NS_PER_S;
         return;
     }

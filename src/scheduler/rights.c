@@ -9,6 +9,7 @@
 
 enum {
     ASK_RIGHTS_S = 30,
+    ASK_UNANSWERED_S = 5,
     FIRST_ANSWER_S = 10, /* for which the start waits */
 };
 
@@ -22,8 +23,9 @@ void rights_note(struct locks *locks, bool allowed, const char *why)
     struct scheduler *scheduler = locks->scheduler;
 
     locks->asked_ns = clock_now_ns();
-    if (locks->known && locks->allowed == allowed)
+    if (locks->known && !locks->assumed && locks->allowed == allowed)
         return;
+    locks->assumed = false;
     if (!allowed)
         log_warn("nodes may not be patched (deploy/other-agents.yaml), so nodes whose device "
                  "plugin waits for a lock have no devices: %s",
@@ -49,7 +51,7 @@ static void on_review(void *data, const struct kube_answer *answer)
         rights_note(locks, yyjson_get_bool(yyjson_obj_get(status, "allowed")), "patch on nodes");
     else if (lock_is_refused(answer))
         rights_note(locks, false, answer->why);
-    else
+    else if (!kube_client_is_unreachable(locks->scheduler->kube)) /* which has been said */
         log_warn("whether nodes may be patched can't be asked: %s", answer->why);
     yyjson_doc_free(doc);
 }
@@ -68,10 +70,26 @@ static void ask_rights(struct locks *locks)
     locks->asking = kube_request(locks->scheduler->kube, &call, on_review, locks, NULL) == 0;
 }
 
+/* The start goes on without an answer, which on_review() gets at last. */
+static void assume_none(struct locks *locks)
+{
+    log_warn("until the API server says whether nodes may be patched, nodes whose device plugin "
+             "waits for a lock have no devices");
+    locks->known = locks->assumed = true;
+    cluster_allow_locks(locks->scheduler->cluster, false);
+}
+
+static int pause_s(const struct locks *locks)
+{
+    if (!locks->known)
+        return 1;
+    return locks->assumed ? ASK_UNANSWERED_S : ASK_RIGHTS_S;
+}
+
 /* The scheduler's tick wakes the loop each second at least. */
 void locks_ask_rights(struct locks *locks)
 {
-    const int64_t pause_ns = (locks->known ? ASK_RIGHTS_S : 1) * NS_PER_S;
+    const int64_t pause_ns = pause_s(locks) * NS_PER_S;
     const int64_t until_ns = clock_now_ns() + FIRST_ANSWER_S * NS_PER_S;
 
     do {
@@ -81,5 +99,5 @@ void locks_ask_rights(struct locks *locks)
             (void)uv_run(&locks->scheduler->loop, UV_RUN_ONCE);
     } while (!locks->known && !locks->scheduler->stopping && clock_now_ns() < until_ns);
     if (!locks->known && !locks->scheduler->stopping)
-        rights_note(locks, false, "the API server does not say whether they may");
+        assume_none(locks);
 }

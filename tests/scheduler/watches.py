@@ -323,6 +323,26 @@ def test_policies():
     check(time.monotonic() - began < 4, "told to stop, it does not wait for the answer")
 
 
+def test_nobody_answers_at_the_start():
+    """What can't be asked is said as what it is, at once, and nothing is said in the name of a server that is silent."""
+    api = Api()
+    api.may_patch_nodes = False
+    api.go_away()
+    scheduler = Scheduler(api, ready=False)
+    unreachable = f"the API server http://127.0.0.1:{api.port} can't be reached"
+    check(wait_until(lambda: unreachable in scheduler.said(), 2), "that the server can't be reached is said at once", scheduler.said())
+    time.sleep(12)
+    check_equal((scheduler.said().count("Failed to connect"), scheduler.said().count(unreachable)), (1, 1), "and once", scheduler.said())
+    check("may not be patched" not in scheduler.said() and "other-agents" not in scheduler.said(), "nothing is said of rights that nobody told", scheduler.said())
+    api.come_back()
+    check(wait_until(scheduler.is_ready, 20), "the server is there: it is ready", scheduler.said())
+    check("the API server is reached now" in scheduler.said(), "which is said, too", scheduler.said())
+    check(wait_until(lambda: "nodes may not be patched" in scheduler.said(), 10), "and what the server says of rights", scheduler.said())
+    api.go_away()
+    check(wait_until(lambda: scheduler.said().count(unreachable) == 2, 10), "away again: it is said again", scheduler.said())
+    scheduler.end()
+
+
 def test_only_selected_nodes():
     api = Api()
     api.set(NODES, node("in", labels={"gpu": "on"}))
@@ -350,6 +370,7 @@ def main():
     run_part(test_lists_in_pages, True)
     run_part(test_only_selected_nodes)
     run_part(test_policies)
+    run_part(test_nobody_answers_at_the_start)
     finish()
 
 
