@@ -22,6 +22,7 @@ enum {
 };
 
 #define WATCH_NS NS_PER_S
+#define UNUSED "no process has used it yet"
 
 struct region_options {
     bool json, watch, check;
@@ -90,8 +91,7 @@ static int check_one(const struct region_file *file, bool of_several, struct err
         return found == -ENOENT ? 0 : 1;
     }
     if (found == 0)
-        (void)printf("%s: %s\n", file->path,
-                     file->is_empty ? "no process has used it yet" : "its parts agree");
+        (void)printf("%s: %s\n", file->path, file->is_empty ? UNUSED : "its parts agree");
     return found;
 }
 
@@ -170,10 +170,27 @@ static void print_list_json(struct shown *shown, struct strbuf *text)
     strbuf_add(text, "]}\n");
 }
 
+static void print_unused(const struct shown *shown, struct strbuf *text, const char *path)
+{
+    if (!shown->options->json) {
+        strbuf_addf(text, "%s: " UNUSED "\n", path);
+        return;
+    }
+    strbuf_add(text, "{\"path\":");
+    strbuf_add_json(text, path);
+    strbuf_add(text, ",\"devices\":[],\"processes\":[]}\n");
+}
+
 static int print_one(struct shown *shown, struct strbuf *text, struct error *err)
 {
-    int r = region_picture_read(&shown->picture, shown->files.items[0].path, err);
+    const struct region_file *file = &shown->files.items[0];
+    int r;
 
+    if (file->is_empty) {
+        print_unused(shown, text, file->path);
+        return 0;
+    }
+    r = region_picture_read(&shown->picture, file->path, err);
     if (r < 0)
         return r;
     if (shown->options->json) {
@@ -193,7 +210,7 @@ static int print(void *data, struct strbuf *text, struct error *err)
 
     if (r < 0)
         return r;
-    if (shown->files.count == 1 && !shown->files.items[0].is_empty)
+    if (shown->files.count == 1)
         r = print_one(shown, text, err);
     else if (shown->options->json)
         print_list_json(shown, text);

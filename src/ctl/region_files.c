@@ -131,10 +131,12 @@ int region_files_find(const char *path, struct region_files *ret_files, struct e
 
     ret_files->count = 0;
     ret_files->in_folder = false;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+    if (stat(path, &st) < 0)
+        r = add_file(ret_files, path, false, err); /* whoever reads it says why not */
+    else if (S_ISDIR(st.st_mode))
         r = find_in_folder(path, ret_files, err);
     else
-        r = add_file(ret_files, path, false, err);
+        r = add_file(ret_files, path, S_ISREG(st.st_mode) && st.st_size == 0, err);
     if (r < 0)
         region_files_deinit(ret_files);
     return r;

@@ -194,6 +194,20 @@ class Top(CtlTest):
 
 
 class Region(CtlTest):
+    def test_a_region_that_nobody_used_yet_is_no_mistake(self):
+        """A program that hamictl run started has it before it calls the driver."""
+        folder = self.folder / "containers" / "uid_c"
+        folder.mkdir(parents=True)
+        region = folder / "region.cache"
+        region.write_bytes(b"")
+        for named in (region, folder, self.folder / "containers"):
+            for words in ([], ["--check"]):
+                shown = self.ctl("region", *words, named)
+                self.assertEqual((shown.returncode, shown.stdout, shown.stderr), (0, f"{region}: no process has used it yet\n", ""))
+            self.assertEqual(json.loads(self.ctl("region", "--json", named).stdout), {"path": str(region), "devices": [], "processes": []})
+        (folder / "other.cache").write_bytes(hami_core_region(["GPU-a"], [GIB], [0], []))
+        self.assertEqual([line.split() for line in self.ctl("region", folder).stdout.splitlines()[1:]], [[str(folder / "other.cache"), "0", "1", "-", "-"], [str(region), "0", "-", "-", "-"]])
+
     def test_a_narrow_terminal_costs_a_uuid_nothing(self):
         """Messages send people to these tables for it; of a model's name the beginning will do."""
         self.make_machine("--gpus", "2")

@@ -104,7 +104,10 @@ def check_parts():
     guest.kill()
     guest.wait()
     data = path.read_bytes()
-    for bad in (b"", b"x" * 5000, data[:2200000], hamicore.write([], [])):
+    path.write_bytes(b"")
+    ended = region(path, "--check")
+    check_equal((ended.returncode, ended.stdout), (0, f"{path}: no process has used it yet\n"), "one of a container that has not begun has nothing wrong")
+    for bad in (b"x" * 5000, data[:2200000], hamicore.write([], [])):
         path.write_bytes(bad)
         ended = region(path, "--check")
         check(ended.returncode == 1 and len(ended.stderr.splitlines()) == 1, f"{len(bad)} bytes that are no region are refused with a word", ended)
@@ -201,7 +204,7 @@ def check_folder():
     check_equal(len(region(folder / "busy").stdout.splitlines()), 3, "a folder of its own and one in it have two")
     shutil.rmtree(folder / "busy/deeper")
     check_equal((shown(folder / "busy")["path"], len(shown(folder / "busy")["processes"])), (str(paths["busy"]), 2), "of a container's folder its region is shown")
-    check(region(folder / "new").stdout.splitlines()[1].split()[:2] == [str(paths["new"]), "0"], "one that no process used yet is listed", region(folder / "new"))
+    check_equal(region(folder / "new").stdout, f"{paths['new']}: no process has used it yet\n", "of one that no process used yet that is said")
     ended = region(folder, "--check")
     check_equal((ended.returncode, [line.rsplit(": ", 1)[1] for line in ended.stdout.splitlines()]), (0, ["its parts agree"] * 2 + ["no process has used it yet"]), "each is checked")
     paths["new"].write_bytes(b"x" * 5000)
