@@ -8,6 +8,11 @@
 #include "base/util.h"
 #include "model/request.h"
 
+bool amount_lacks_unit(const char *text)
+{
+    return !text[strspn(text, "0123456789.")];
+}
+
 int option_gpumem(char *text, void *member, struct error *err)
 {
     struct request *request = member;
@@ -24,8 +29,8 @@ int option_gpumem(char *text, void *member, struct error *err)
         return error_set(err, -EINVAL, "\"%s\" is not an amount of memory; say 4Gi, 512M or 50%%",
                          text);
     if (request->memory_bytes < MIB)
-        return error_set(err, -EINVAL, "\"%s\" is less than 1 MiB; is the unit missing, as in 4Gi?",
-                         text);
+        return error_set(err, -EINVAL, "\"%s\" is less than 1 MiB%s", text,
+                         amount_lacks_unit(text) ? "; is the unit missing, as in 4Gi?" : "");
     if (request->memory_bytes > UINT64_MAX - MIB)
         return error_set(err, -EINVAL, "\"%s\" is too much", text);
     request->memory_bytes = (request->memory_bytes + MIB - 1) / MIB * MIB;

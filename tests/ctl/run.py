@@ -197,6 +197,7 @@ class Run(CtlTest):
             (["--gpumem", "-1Gi", "true"], '--gpumem: "-1Gi" is not an amount of memory'),
             (["--gpumem", "10", "true"], '--gpumem: "10" is less than 1 MiB; is the unit missing'),
             (["--gpumem", "0", "true"], '--gpumem: "0" is less than 1 MiB'),
+            (["--gpumem", "500k", "true"], '--gpumem: "500k" is less than 1 MiB\nTry'),
             (["--gpumem", "0%", "true"], '--gpumem: "0%" is not a whole percentage from 1% to 100%'),
             (["--gpumem", "101%", "true"], '--gpumem: "101%" is not a whole percentage from 1% to 100%'),
             (["--gpumem", "1.5%", "true"], '--gpumem: "1.5%" is not a whole percentage from 1% to 100%'),
