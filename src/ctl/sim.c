@@ -27,7 +27,6 @@
 
 enum {
     TEXT_MAX = 4 << 20,
-    MAX_MEMORY_BYTES_SHIFT = 50, /* 1 PiB; more is a slip of the finger */
     OPT_GPUS = 'n',
     OPT_MODEL = 'm',
     OPT_MEMORY = 'M',
@@ -140,11 +139,10 @@ static void parse_model(struct sim *sim, const char *arg, struct argp_state *sta
 static void parse_memory(const char *option, const char *arg, uint64_t *ret_bytes,
                          struct argp_state *state)
 {
-    if (parse_bytes(arg, ret_bytes) < 0 || *ret_bytes >> MAX_MEMORY_BYTES_SHIFT)
-        argp_error(state, "%s: \"%s\" is not an amount of memory; say 80Gi or 512M", option, arg);
-    if (*ret_bytes < MIB)
-        argp_error(state, "%s: \"%s\" is less than 1 MiB; is the unit missing, as in 80Gi?", option,
-                   arg);
+    const char *wrong = sim_config_read_amount(arg, ret_bytes);
+
+    if (wrong)
+        argp_error(state, "%s: \"%s\" is %s", option, arg, wrong);
 }
 
 static void parse_sms(struct sim *sim, const char *arg, struct argp_state *state)

@@ -12,9 +12,10 @@
 #include "base/file.h"
 #include "base/parse.h"
 #include "base/util.h"
+#include "ctl/amounts.h"
 
 #define FILE_MAX (64 * KIB)
-#define MEMORY_MAX (1024 * GIB)
+#define MEMORY_MAX (1024 * 1024 * GIB) /* more is a slip of the finger */
 
 /* As written: numbers and amounts are read by our own rules, so that their errors read like ours.
  */
@@ -39,6 +40,7 @@ struct document {
 #define TEXT(key, member) CYAML_FIELD_STRING_PTR(key, OPTIONAL, struct gpu, member, 0, 128)
 #define OPTION(key, member) CYAML_FIELD_STRING_PTR(key, OPTIONAL, struct driver, member, 0, 128)
 #define OPTIONAL (CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL)
+#define MAY_BE_EMPTY (OPTIONAL | CYAML_FLAG_POINTER_NULL)
 
 static const cyaml_schema_field_t gpu_fields[] = {
     TEXT("count", count),   TEXT("model", model),     TEXT("uuid", uuid),
@@ -76,9 +78,8 @@ static const cyaml_schema_field_t driver_fields[] = {
 };
 
 static const cyaml_schema_field_t document_fields[] = {
-    CYAML_FIELD_MAPPING_PTR("driver", OPTIONAL, struct document, driver, driver_fields),
-    CYAML_FIELD_SEQUENCE("gpus", CYAML_FLAG_POINTER, struct document, gpus, &gpu_value, 0,
-                         SIM_MAX_GPUS),
+    CYAML_FIELD_MAPPING_PTR("driver", MAY_BE_EMPTY, struct document, driver, driver_fields),
+    CYAML_FIELD_SEQUENCE("gpus", MAY_BE_EMPTY, struct document, gpus, &gpu_value, 0, SIM_MAX_GPUS),
     CYAML_FIELD_END,
 };
 
@@ -256,6 +257,7 @@ static const cyaml_config_t quiet = {
     .flags = CYAML_CFG_NO_ALIAS,
 };
 
+/* The document is NULL where the file says nothing. */
 static int read_document(const char *name, const char *text, size_t len, yaml_document_t *tree,
                          struct document **ret_document, struct error *err)
 {
@@ -267,10 +269,8 @@ static int read_document(const char *name, const char *text, size_t len, yaml_do
     config.log_ctx = &report;
     r = cyaml_load_data((const uint8_t *)text, len, &config, &document_value,
                         (cyaml_data_t **)ret_document, NULL);
-    if (r == CYAML_OK && *ret_document)
-        return 0;
     if (r == CYAML_OK)
-        return error_set(err, -EINVAL, "%s:1:1: gpus: missing", name);
+        return 0;
     if (strncmp(report.what, unknown, strlen(unknown)) == 0)
         report.mark = find_unknown(tree, report.what + strlen(unknown));
     if (!report.mark.line)
@@ -286,24 +286,30 @@ static int read_document(const char *name, const char *text, size_t len, yaml_do
 static const char *read_number(const char *text, uint64_t min, uint64_t max, const char *range,
                                uint64_t *ret_value)
 {
-    uint64_t value;
+    uint64_t value = 0;
+    const int r = parse_u64(text[0] == '-' ? text + 1 : text, &value);
 
-    if (parse_u64(text, &value) < 0)
+    if (r < 0 && r != -ERANGE)
         return "not a whole number";
+    if (r < 0 || text[0] == '-')
+        return range;
     if (value < min || value > max)
         return range;
     *ret_value = value;
     return NULL;
 }
 
-static const char *read_amount(const char *text, uint64_t *ret_bytes)
+const char *sim_config_read_amount(const char *text, uint64_t *ret_bytes)
 {
-    uint64_t bytes;
+    uint64_t bytes = UINT64_MAX;
+    const int r = parse_bytes(text, &bytes);
 
-    if (parse_bytes(text, &bytes) < 0)
+    if (r < 0 && r != -ERANGE)
         return "not an amount of memory, as 80Gi";
-    if (bytes < 1 * KIB || bytes > MEMORY_MAX)
-        return "out of range, 1Ki to 1Ti";
+    if (bytes < MIB && amount_lacks_unit(text))
+        return "less than 1 MiB; is the unit missing, as in 80Gi?";
+    if (bytes < MIB || bytes > MEMORY_MAX)
+        return "out of range, 1Mi to 1Pi";
     *ret_bytes = bytes;
     return NULL;
 }
@@ -369,12 +375,12 @@ static const char *read_numa(const char *text, struct sim_gpu_spec *gpu)
 
 static const char *read_memory(const char *text, struct sim_gpu_spec *gpu)
 {
-    return read_amount(text, &gpu->memory_bytes);
+    return sim_config_read_amount(text, &gpu->memory_bytes);
 }
 
 static const char *read_context(const char *text, struct sim_gpu_spec *gpu)
 {
-    return read_amount(text, &gpu->context_bytes);
+    return sim_config_read_amount(text, &gpu->context_bytes);
 }
 
 static const char *read_switch(const char *text, struct sim_gpu_spec *gpu)
@@ -436,11 +442,11 @@ static int read_count(const struct reading *reading, unsigned index, const struc
                       unsigned left, unsigned *ret_count)
 {
     uint64_t count = 1;
-    const char *too_many = "more than 16 GPUs in all";
-    const char *wrong = gpu->count ? read_number(gpu->count, 0, left, too_many, &count) : NULL;
+    const char *range = "out of range, 1 to 16 GPUs in all";
+    const char *wrong = gpu->count ? read_number(gpu->count, 1, left, range, &count) : NULL;
 
     if (!wrong && count > left)
-        wrong = too_many;
+        wrong = range;
     if (wrong)
         return refuse(reading, index, "count", wrong);
     if (gpu->uuid && count > 1)
@@ -458,9 +464,34 @@ static bool is_taken(const struct sim_spec *spec, const char *uuid)
     return false;
 }
 
+/* What a list without an element is, and no list is not. */
+static int refuse_none(const struct reading *reading)
+{
+    const yaml_node_t *root = yaml_document_get_root_node(reading->tree);
+    const struct mark mark = find_value(reading->tree, root, "gpus");
+
+    return error_set(reading->err, -EINVAL, "%s:%u:%u: gpus: none; a machine has 1 to %d",
+                     reading->name, mark.line, mark.column, SIM_MAX_GPUS);
+}
+
+static bool has_list(yaml_document_t *tree)
+{
+    const yaml_node_t *gpus = NULL;
+
+    (void)find_key(tree, yaml_document_get_root_node(tree), "gpus", &gpus);
+    return gpus && gpus->type == YAML_SEQUENCE_NODE;
+}
+
 static int read_gpus(const struct reading *reading, const struct document *document,
                      struct sim_spec *spec)
 {
+    if (!has_list(reading->tree)) { /* one, as of the command line */
+        spec->gpus[0].numa_node = -1;
+        spec->gpu_count = 1;
+        return 0;
+    }
+    if (!document->gpus_count)
+        return refuse_none(reading);
     for (unsigned i = 0; i < document->gpus_count; i++) {
         struct sim_gpu_spec gpu;
         unsigned count = 0;
@@ -500,6 +531,7 @@ static int read_driver(const struct reading *reading, const struct driver *drive
 int sim_config_parse(const char *name, const char *text, size_t len, struct sim_spec *ret_spec,
                      struct error *err)
 {
+    static const struct document empty;
     struct document *document = NULL;
     struct sim_spec spec = {0};
     yaml_document_t tree;
@@ -511,11 +543,12 @@ int sim_config_parse(const char *name, const char *text, size_t len, struct sim_
     r = read_document(name, text, len, &tree, &document, err);
     if (r == 0) {
         struct reading reading = {.name = name, .tree = &tree, .err = err};
+        const struct document *read = document ? document : &empty;
 
         sim_driver_init(&spec.driver);
-        r = read_driver(&reading, document->driver, &spec.driver);
+        r = read_driver(&reading, read->driver, &spec.driver);
         if (r == 0)
-            r = read_gpus(&reading, document, &spec);
+            r = read_gpus(&reading, read, &spec);
         (void)cyaml_free(&quiet, &document_value, document, 0);
     }
     yaml_document_delete(&tree);

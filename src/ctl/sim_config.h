@@ -18,7 +18,7 @@
  *         slice: 2ms               # of the round robin between contexts; us, ms, s
  *         switch: 50us             # lost at each change of context
  *
- * What is left out gets the default of sim_spec_defaults().
+ * What is left out gets the default of sim_spec_defaults(); without a list there is one GPU.
  */
 
 #include "base/error.h"
@@ -33,3 +33,7 @@ int sim_config_load(const char *path, struct sim_spec *ret_spec, struct error *e
 /* The same for text, which name stands for in messages. */
 int sim_config_parse(const char *name, const char *text, size_t len, struct sim_spec *ret_spec,
                      struct error *err);
+
+/* A GPU's memory, or a context's, with the bounds that hold on the command line as well: NULL, or
+ * what is wrong with it, for "is ...". */
+const char *sim_config_read_amount(const char *text, uint64_t *ret_bytes);

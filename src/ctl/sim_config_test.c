@@ -98,7 +98,7 @@ static void what_is_wrong_is_named_with_its_place(void **state)
         const char *text;
         const char *error;
     } cases[] = {
-        {"", "m.yaml:1:1: gpus: missing"},
+        {"gpus: []\n", "m.yaml:1:7: gpus: none; a machine has 1 to 16"},
         {"x: 1\n", "m.yaml:1:1: Unexpected key: x"},
         {"gpus: 3\n", "m.yaml:1:7: gpus: Expecting SEQUENCE, got event: SCALAR"},
         {"gpus:\n  - count: 2\n    foo: 1\n", "m.yaml:3:5: gpus[0]: Unexpected key: foo"},
@@ -106,13 +106,19 @@ static void what_is_wrong_is_named_with_its_place(void **state)
          "m.yaml:2:12: gpus[0].count: Expecting STRING, got event: SEQUENCE_START"},
         {"gpus:\n  - count: 2\n  bad\n", "m.yaml:4:1: could not find expected ':'"},
         {"gpus:\n  - count: two\n", "m.yaml:2:12: gpus[0].count: not a whole number"},
-        {"gpus:\n  - count: -1\n", "m.yaml:2:12: gpus[0].count: not a whole number"},
-        {"gpus:\n  - count: 17\n", "m.yaml:2:12: gpus[0].count: more than 16 GPUs in all"},
+        {"gpus:\n  - count: -1\n", "m.yaml:2:12: gpus[0].count: out of range, 1 to 16 GPUs in all"},
+        {"gpus:\n  - count: 0\n", "m.yaml:2:12: gpus[0].count: out of range, 1 to 16 GPUs in all"},
+        {"gpus:\n  - count: 17\n", "m.yaml:2:12: gpus[0].count: out of range, 1 to 16 GPUs in all"},
+        {"gpus:\n  - count: 99999999999999999999\n",
+         "m.yaml:2:12: gpus[0].count: out of range, 1 to 16 GPUs in all"},
         {"gpus:\n  - count: 9\n  - count: 9\n",
-         "m.yaml:3:12: gpus[1].count: more than 16 GPUs in all"},
+         "m.yaml:3:12: gpus[1].count: out of range, 1 to 16 GPUs in all"},
         {"gpus:\n  - memory: 80Qi\n",
          "m.yaml:2:13: gpus[0].memory: not an amount of memory, as 80Gi"},
-        {"gpus:\n  - memory: 2Ti\n", "m.yaml:2:13: gpus[0].memory: out of range, 1Ki to 1Ti"},
+        {"gpus:\n  - memory: 2000Ti\n", "m.yaml:2:13: gpus[0].memory: out of range, 1Mi to 1Pi"},
+        {"gpus:\n  - memory: 2Ki\n", "m.yaml:2:13: gpus[0].memory: out of range, 1Mi to 1Pi"},
+        {"gpus:\n  - memory: 80\n",
+         "m.yaml:2:13: gpus[0].memory: less than 1 MiB; is the unit missing, as in 80Gi?"},
         {"gpus:\n  - {context: 41Gi}\n", "m.yaml:2:15: gpus[0].context: more than the memory"},
         {"gpus:\n  - {memory: 1Gi, context: 2Gi}\n",
          "m.yaml:2:28: gpus[0].context: more than the memory"},
@@ -130,13 +136,12 @@ static void what_is_wrong_is_named_with_its_place(void **state)
         {"gpus:\n  - {uuid: GPU-1, count: 2}\n", "m.yaml:2:12: gpus[0].uuid: of more than one GPU"},
         {"gpus:\n  - uuid: GPU-1\n  - uuid: GPU-1\n",
          "m.yaml:3:11: gpus[1].uuid: that of another GPU"},
-        {"gpus: []\ndriver:\n  captures: free\n",
-         "m.yaml:3:13: driver.captures: neither strict nor kind"},
-        {"gpus: []\ndriver:\n  clock-drift: 1us\n",
-         "m.yaml:3:16: driver.clock-drift: not a number of parts in a million, -1000 to 1000"},
-        {"gpus: []\ndriver:\n  granule: 3Mi\n",
-         "m.yaml:3:12: driver.granule: not a power of two from 512 to 64Mi"},
-        {"gpus: []\ndriver:\n  pace: 1\n", "m.yaml:3:3: driver: Unexpected key: pace"},
+        {"driver:\n  captures: free\n", "m.yaml:2:13: driver.captures: neither strict nor kind"},
+        {"driver:\n  clock-drift: 1us\n",
+         "m.yaml:2:16: driver.clock-drift: not a number of parts in a million, -1000 to 1000"},
+        {"driver:\n  granule: 3Mi\n",
+         "m.yaml:2:12: driver.granule: not a power of two from 512 to 64Mi"},
+        {"driver:\n  pace: 1\n", "m.yaml:2:3: driver: Unexpected key: pace"},
         {"gpus:\n  - numa: &a 1\n    count: *a\n",
          "m.yaml:3:5: gpus[0].count: YAML alias unsupported"},
     };
@@ -150,6 +155,25 @@ static void what_is_wrong_is_named_with_its_place(void **state)
         assert_int_equal(parse(cases[i].text, &spec, &err), -EINVAL);
         assert_string_equal(err.text, cases[i].error);
         assert_int_equal(spec.gpu_count, 99);
+    }
+}
+
+static void everything_can_be_left_out(void **state)
+{
+    static const char *const texts[] = {"",          "# nothing\n", "{}\n",
+                                        "driver:\n", "gpus:\n",     "gpus:\n  - {}\n"};
+    struct sim_spec wanted = {.gpu_count = 1, .gpus[0].numa_node = -1};
+
+    (void)state;
+    sim_driver_init(&wanted.driver);
+    sim_spec_defaults(&wanted);
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        struct error err = ERROR_INIT;
+        struct sim_spec spec;
+
+        print_message("%s", texts[i]);
+        assert_int_equal(parse(texts[i], &spec, &err), 0);
+        assert_memory_equal(&spec, &wanted, sizeof(wanted));
     }
 }
 
@@ -167,7 +191,7 @@ static void every_option_of_the_driver_is_a_key(void **state)
         struct error err = ERROR_INIT;
         struct sim_spec read;
 
-        (void)snprintf(text, sizeof(text), "gpus: []\ndriver:\n  %s: %s\n", key, value);
+        (void)snprintf(text, sizeof(text), "driver:\n  %s: %s\n", key, value);
         print_message("%s: %s\n", key, value);
         assert_int_equal(parse(text, &read, &err), 0);
         assert_memory_equal(&read.driver, &spec.driver, sizeof(spec.driver));
@@ -187,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_read),
+        cmocka_unit_test(everything_can_be_left_out),
         cmocka_unit_test(what_is_wrong_is_named_with_its_place),
         cmocka_unit_test(every_option_of_the_driver_is_a_key),
         cmocka_unit_test(a_file_too_large_or_missing_is_refused),
