@@ -104,11 +104,15 @@ const char *section_read_name(const char *text, void *to)
 
 static const char *read_number(const char *text, int64_t max, int64_t *ret_value)
 {
+    const bool is_negative = text[0] == '-';
     uint64_t value;
+    const int r = parse_u64(is_negative ? text + 1 : text, &value);
 
-    if (parse_u64(text, &value) < 0)
+    if (r < 0 && r != -ERANGE)
         return "not a whole number";
-    if (value > (uint64_t)max)
+    if (is_negative)
+        return "negative";
+    if (r < 0 || value > (uint64_t)max)
         return "too large";
     *ret_value = (int64_t)value;
     return NULL;
