@@ -20,6 +20,8 @@ enum {
     BEHIND_LOOK_AGAIN_MS = 1000,
 };
 
+#define UNKNOWN_BYTES (UINT64_C(1) << 50) /* taken as enough for anybody */
+
 /* Whether the request names this device, or any. */
 static bool may_use(const struct request *request, const struct device *device)
 {
@@ -116,6 +118,33 @@ static bool can_ever_fit(struct room *room, struct place_decision *decision)
     return find_place(room, room->local->devices, decision) == PLACE_FITS;
 }
 
+/* Whether all cards together would do, were they well and shared. Of one that is lost its memory is
+ * not known. */
+static bool would_fit_whole(const struct room *room)
+{
+    struct device whole[LOCAL_MAX_DEVICES];
+    struct place_decision decision;
+
+    for (size_t i = 0; i < room->local->device_count; i++) {
+        whole[i] = room->local->devices[i];
+        whole[i].healthy = true;
+        if (!whole[i].memory_bytes)
+            whole[i].memory_bytes = UNKNOWN_BYTES;
+    }
+    return find_place(room, whole, &decision) == PLACE_FITS;
+}
+
+/* What speaks against the empty machine; 0: nothing. */
+static int refuse_at_all(struct room *room)
+{
+    struct place_decision decision;
+
+    if (can_ever_fit(room, &decision))
+        return 0;
+    explain(room, room->local->devices, &decision);
+    return would_fit_whole(room) ? ROOM_AILING : ROOM_NEVER;
+}
+
 /* Locked. */
 static int take_locked(struct room *room, struct lease *lease, struct error *err)
 {
@@ -148,14 +177,10 @@ static int take_locked(struct room *room, struct lease *lease, struct error *err
 
 int room_take(struct room *room, struct lease *lease, struct error *err)
 {
-    struct place_decision decision;
-    int r;
+    int r = refuse_at_all(room);
 
-    if (!can_ever_fit(room, &decision)) {
-        explain(room, room->local->devices, &decision);
-        return ROOM_NEVER;
-    }
-
+    if (r)
+        return r;
     r = registry_lock(room->registry, err);
     if (r < 0)
         return r;
@@ -258,13 +283,10 @@ int room_wait(struct room *room, struct lease *lease, int64_t timeout_ns,
               void (*tell)(const struct room *room), struct error *err)
 {
     struct place place = {.fd = -1, .notify = -1, .watch = -1};
-    struct place_decision decision;
-    int r;
+    int r = refuse_at_all(room);
 
-    if (!can_ever_fit(room, &decision)) {
-        explain(room, room->local->devices, &decision);
-        return ROOM_NEVER;
-    }
+    if (r)
+        return r;
     (void)snprintf(room->why, sizeof(room->why), "others wait in front");
 
     r = registry_lock(room->registry, err);

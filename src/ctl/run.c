@@ -247,6 +247,11 @@ static int get_room(struct run *run, struct error *err)
                          room.why);
     case ROOM_NEVER:
         return error_set(err, -ENOSPC, "this machine can never hold that: %s", room.why);
+    case ROOM_AILING:
+        return error_set(err, -ENOSPC,
+                         "this machine can't hold that while a card of it is lost or in MIG mode: "
+                         "%s",
+                         room.why);
     case ROOM_TIMED_OUT:
         return error_set(err, -ETIMEDOUT, "still no room: %s. See who holds it: hamictl top",
                          room.why);

@@ -237,7 +237,17 @@ class Run(CtlTest):
         self.assertIn("a card in MIG mode is not shared by hamictl run", refused.stderr)
         refused = self.ctl("run", "--gpus", "2", "true")
         self.assertEqual(refused.returncode, 125)
-        self.assertIn("CardNotHealth; a card in MIG mode is not shared by hamictl run; the most that is free", refused.stderr)
+        self.assertIn("can't hold that while a card of it is lost or in MIG mode: 1/2 AllocatedCardsInsufficientRequest, 1/2 CardNotHealth; a card in MIG mode is not shared by hamictl run; the most that is free", refused.stderr)
+
+    def test_a_card_that_is_lost_may_come_back(self):
+        """So that a request for which it is needed is not refused for ever, but what no card ever held is."""
+        self.assertEqual(self.ctl("sim", "fault", "--gpu", "1", "--state", "lost").returncode, 0)
+        for words, said in ((["--gpus", "2"], "can't hold that while a card of it is lost or in MIG mode: 1/2 AllocatedCards"), (["--gpus", "3"], "can never hold that: ")):
+            refused = self.ctl("run", *words, "true")
+            self.assertEqual(refused.returncode, 125)
+            self.assertIn(f"hamictl run: this machine {said}", refused.stderr)
+        self.assertEqual(self.ctl("sim", "fault", "--gpu", "0", "--state", "lost").returncode, 0)
+        self.assertIn("can't hold that while a card", self.ctl("run", "--gpumem", "4Gi", "true").stderr)
 
     def test_the_load_program_names_what_is_wrong(self):
         load = BUILD / "tests/load"
