@@ -44,8 +44,10 @@ static int check_together(void *options, struct error *err)
 {
     struct why *why = options;
 
-    if (!why->pod)
+    if (!why->pod || !*why->pod)
         return error_set(err, -EINVAL, "no POD given");
+    if (why->pod[strlen(why->pod) - 1] == '/')
+        return error_set(err, -EINVAL, "\"%s\" names no POD", why->pod);
     if (why->more)
         return error_set(err, -EINVAL, "\"%s\" is too much; one POD is enough", why->more);
     if (!why->objects.file_count)
@@ -281,8 +283,8 @@ static int explain(const struct why *why, struct objects *objects, struct error 
     if (!waiting && objects->sought_is)
         return error_set(err, -EEXIST, "pod %s %s", why->pod, objects->sought_is);
     if (!waiting)
-        return error_set(err, -ENOENT, "pod %s is not among the %zu pods that were read", why->pod,
-                         objects->pod_count);
+        return error_set(err, -ENOENT, "pod %s is not among the pods that were read (%zu)",
+                         why->pod, objects->pod_count);
     r = objects_admit(objects, waiting, &pod, err);
     if (r == -EPERM)
         return error_wrap(err, r, "the webhook denies it");

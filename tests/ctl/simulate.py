@@ -337,11 +337,17 @@ class Simulate(CtlTest):
             os.close(terminal)
             os.close(theirs)
 
+    def test_why_about_no_pod(self):
+        for name, said in (("", "no POD given"), ("team/", '"team/" names no POD')):
+            ended = self.ctl("why", "-f", self.cluster, name)
+            self.assertEqual(ended.returncode, 2)
+            self.assertTrue(ended.stderr.startswith(f"hamictl why: {said}\n"), ended.stderr)
+
     def test_why_about_a_pod_that_does_not_wait(self):
         over = pod("over", 1000)
         over["status"] = {"phase": "Succeeded"}
         more = self.write("over.json", over)
-        said = (("nope", "pod nope is not among the 2 pods that were read"), ("old", "pod old has the node n1 already"), ("default/over", "has ended"), ("other/old", "not among"))
+        said = (("nope", "pod nope is not among the pods that were read (2)"), ("old", "pod old has the node n1 already"), ("default/over", "has ended"), ("other/old", "not among"))
         for name, text in said:
             ended = self.ctl("why", "-f", self.cluster, "-f", more, name)
             self.assertEqual(ended.returncode, 1)
