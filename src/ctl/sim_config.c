@@ -486,7 +486,7 @@ static int read_gpus(const struct reading *reading, const struct document *docum
                      struct sim_spec *spec)
 {
     if (!has_list(reading->tree)) { /* one, as of the command line */
-        spec->gpus[0].numa_node = -1;
+        sim_gpu_init(&spec->gpus[0]);
         spec->gpu_count = 1;
         return 0;
     }

@@ -162,10 +162,11 @@ static void everything_can_be_left_out(void **state)
 {
     static const char *const texts[] = {"",          "# nothing\n", "{}\n",
                                         "driver:\n", "gpus:\n",     "gpus:\n  - {}\n"};
-    struct sim_spec wanted = {.gpu_count = 1, .gpus[0].numa_node = -1};
+    struct sim_spec wanted = {.gpu_count = 1};
 
     (void)state;
     sim_driver_init(&wanted.driver);
+    sim_gpu_init(&wanted.gpus[0]);
     sim_spec_defaults(&wanted);
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         struct error err = ERROR_INIT;
