@@ -165,6 +165,13 @@ static void destroy(void *made, bool is_mipmap)
         (void)REAL(cuArrayDestroy)((CUarray)made);
 }
 
+/* What the driver told nobody beforehand is known now. */
+static bool exceeds(struct vgpu_device *device)
+{
+    (void)hidden_settle(device);
+    return hidden_is_exceeded(device);
+}
+
 static CUresult make(void **ret, const void *descriptor, unsigned levels, struct grant *grant,
                      create_fn driver, bool doubtful)
 {
@@ -179,11 +186,15 @@ static CUresult make(void **ret, const void *descriptor, unsigned levels, struct
         destroy(made, driver == create_mipmap);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    /* It may have taken more. */
-    if (doubtful)
-        hidden_make_due();
-    else
-        hidden_make_due_soon();
+    if (doubtful && exceeds(grant->device)) {
+        if (driver == create_mipmap)
+            (void)cuMipmappedArrayDestroy(made);
+        else
+            (void)cuArrayDestroy(made);
+        (void)hidden_settle(grant->device);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    hidden_make_due_soon(); /* it may have taken more */
     *ret = made;
     return CUDA_SUCCESS;
 }

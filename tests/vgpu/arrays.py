@@ -139,11 +139,21 @@ def check_untold():
             break
     check_equal(code, OUT_OF_MEMORY, "untold, the limit is the limit")
     used = machine.used(one.pid)
-    check(LIMIT - 8 * MIB < used <= LIMIT + 4 * MIB, "untold, to one of them", used - LIMIT)
-    check_equal(one.charged(), min(used, LIMIT), "untold, and what is in use is known")
+    check(LIMIT - 8 * MIB < used <= LIMIT, "untold, to one of them", used - LIMIT)
+    check_equal(one.charged(), used, "untold, and what is in use is known")
     check_equal(one.make(30, (0, 1, 0, FLOAT, 1, 0)), INVALID_VALUE, "untold, what makes no sense the driver says")
     one.kill()
     check_equal(machine.used(), 0, "untold, nothing is left")
+
+    # Thin ones take far more than their elements.
+    one = Painter(limited_environment(machine, memory=LIMIT)).begin()
+    check_equal(one.make(1, (1, 8192, 512, UINT8, 1, 0)), OUT_OF_MEMORY, "untold, one that takes 2 GiB for 4 MiB is refused")
+    agree("untold, and nothing of it is left", machine, one, CONTEXT)
+    codes = [one.make(number, (1, 65536, 0, UINT8, 1, 0)) for number in range(1, 32)]
+    used = machine.used(one.pid)
+    check(OUT_OF_MEMORY in codes and LIMIT - 34 * MIB < used <= LIMIT, "untold, so is each 64 KiB that takes 32 MiB beyond the limit", codes, used)
+    agree("untold, of which what there is is charged", machine, one, used)
+    one.kill()
 
 
 for test in (check_untold, check_sizes, check_limit, check_later):
