@@ -91,6 +91,30 @@ static struct graph_node *add_empty(struct graph *exec, const struct graph_node 
 
 static CUresult flatten(struct graph *exec, const struct graph *graph);
 
+/* What a body may have: kernels, the setting and copying of memory, and such nodes again. */
+static bool may_be_body(const struct graph *graph)
+{
+    for (size_t i = 0; i < graph->count; i++) {
+        const struct graph_node *node = graph->nodes[i];
+
+        switch (node->type) {
+        case CU_GRAPH_NODE_TYPE_KERNEL:
+        case CU_GRAPH_NODE_TYPE_MEMCPY:
+        case CU_GRAPH_NODE_TYPE_MEMSET:
+        case CU_GRAPH_NODE_TYPE_EMPTY:
+        case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+            continue;
+        case CU_GRAPH_NODE_TYPE_GRAPH:
+            if (may_be_body(node->child))
+                continue;
+            return false;
+        default:
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The node, then what it may choose, each followed by one from which it goes on: where all is over,
  * or back to the node. */
 static CUresult flatten_bodies(struct graph *exec, const struct graph_node *origin)
@@ -109,7 +133,8 @@ static CUresult flatten_bodies(struct graph *exec, const struct graph_node *orig
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < origin->body_count && r == CUDA_SUCCESS; i++) {
         node->begins[i] = exec->count;
-        r = flatten(exec, origin->bodies[i]);
+        r = may_be_body(origin->bodies[i]) ? flatten(exec, origin->bodies[i])
+                                           : CUDA_ERROR_NOT_SUPPORTED;
         if (r == CUDA_SUCCESS && !add_empty(exec, origin))
             r = CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -236,6 +236,26 @@ static void conditions(void)
         INVALID(cuGraphInstantiateWithFlags(&exec, choice, 0));
         OK(cuGraphDestroy(choice));
     }
+
+    /* What may not be in a body, or in a child there. */
+    for (int i = 0; i < 3; i++) {
+        CUgraphNode node;
+        CUdeviceptr ptr;
+
+        OK(cuGraphCreate(&choice, 0));
+        bodies = add_condition(choice, CU_GRAPH_COND_TYPE_IF, 1, 1, &outer);
+        OK(cuGraphCreate(&graph, 0));
+        OK(cuGraphAddEventRecordNode(&node, graph, NULL, 0, t.events[0]));
+        if (i == 0)
+            OK(cuGraphAddEventRecordNode(&node, bodies[0], NULL, 0, t.events[0]));
+        if (i == 1)
+            OK(cuGraphAddChildGraphNode(&node, bodies[0], NULL, 0, graph));
+        graph = bodies[0];
+        if (i == 2)
+            (void)alloc_after(NULL, 4096, &ptr);
+        REFUSES(cuGraphInstantiateWithFlags(&exec, choice, 0));
+        OK(cuGraphDestroy(choice));
+    }
 }
 
 static void kernels_run(void)
