@@ -317,14 +317,16 @@ static uint64_t ask_driver(const struct pool *pool, CUmemPool_attribute attribut
     return value;
 }
 
-/* Nobody's capture minds. */
+/* Nobody's capture minds. One that was lost may forbid it still, though it counts no more. */
 static uint64_t ask(const struct pool *pool, CUmemPool_attribute attribute)
 {
     struct real_relaxed relaxed;
-    uint64_t value;
+    uint64_t value = NONE;
 
     if (!atomic_load_explicit(&compute_captures, memory_order_relaxed))
-        return ask_driver(pool, attribute);
+        value = ask_driver(pool, attribute);
+    if (value != NONE)
+        return value;
     relaxed = real_relax();
     value = ask_driver(pool, attribute);
     real_end_relaxed(&relaxed);

@@ -565,6 +565,8 @@ static CUresult export_fd(int *ret_fd, CUmemGenericAllocationHandle handle,
     row = references_find(&virtual.made, handle);
     if (!row && refuses_unknown("cuMemExportToShareableHandle"))
         return CUDA_ERROR_NOT_SUPPORTED;
+    if (refuses_import(row, "cuMemExportToShareableHandle"))
+        return CUDA_ERROR_NOT_SUPPORTED;
     virtual_mark_descriptor(fd);
     if (row)
         watch_descriptor(fd, row);
@@ -582,10 +584,10 @@ PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     if (vgpu_mode() != VGPU_ON || !shareable)
         return REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
     lock_mutex(&virtual.lock);
-    if (refuses_import(references_find(&virtual.made, handle), "cuMemExportToShareableHandle"))
-        result = CUDA_ERROR_NOT_SUPPORTED;
-    else if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         result = export_fd(shareable, handle, type, flags);
+    else if (refuses_import(references_find(&virtual.made, handle), "cuMemExportToShareableHandle"))
+        result = CUDA_ERROR_NOT_SUPPORTED;
     else
         result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
     row = result == CUDA_SUCCESS ? references_find(&virtual.made, handle) : NULL;
@@ -739,8 +741,10 @@ bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver,
     lock_mutex(&virtual.lock);
     mapped = is_mapped(ptr, bytes, -1, &refused);
     if (mapped)
-        *ret_result = refused ? CUDA_ERROR_NOT_SUPPORTED : driver(ret_fd, data);
-    if (mapped && *ret_result == CUDA_SUCCESS)
+        *ret_result = driver(ret_fd, data);
+    if (mapped && *ret_result == CUDA_SUCCESS && refused)
+        *ret_result = CUDA_ERROR_NOT_SUPPORTED; /* the caller closes it */
+    else if (mapped && *ret_result == CUDA_SUCCESS)
         (void)is_mapped(ptr, bytes, *ret_fd, &refused);
     unlock_mutex(&virtual.lock);
     return mapped;

@@ -31,14 +31,14 @@ SMS = 4
 STACK_THREADS = 2048  # a multiprocessor's
 CONTEXT = 60 * MIB
 NODES = 18 * MIB  # that 256 nodes of executable graphs take, and a page: those are not measured one by one
-INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY, CONTEXT_IS_DESTROYED = 1, 2, 201, 400, 600, 709
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY, CONTEXT_IS_DESTROYED, NOT_SUPPORTED = 1, 2, 201, 400, 600, 709, 801
 DEFAULT_LIMITS = {0: 1024, 1: 1 * MIB, 2: 8 * MIB}
 THREADS = 4
 
 # What the driver takes at a launch is charged within a second, mostly before the next allocation.
 STRICT = False
 # What libvgpu says, and may.
-FORESEEN = ["is refused: its memory is not accounted for", "the memory of graphs is not accounted for", "moves between host and device is not accounted for", "managed memory of graphs is not accounted for", "with them the limit is exceeded", "a kernel's local memory", "it may move what the limit has no room for"]
+FORESEEN = ["imported has gone", "is refused: its memory is not accounted for", "the memory of graphs is not accounted for", "moves between host and device is not accounted for", "managed memory of graphs is not accounted for", "with them the limit is exceeded", "a kernel's local memory", "it may move what the limit has no room for"]
 
 entries = {}
 for line in (SOURCE / "src/driver/entries.txt").read_text().splitlines():
@@ -625,6 +625,7 @@ class Judge:
         self.node_bytes = 0  # of executable graphs, in each of four processes
         self.graph_bytes = 0  # of all nodes that allocate
         self.captured = set()  # streams
+        self.imported = False  # any memory, by a descriptor
 
     def stack_bytes(self):
         """What a launch may make a context's stack grow by."""
@@ -687,6 +688,10 @@ class Judge:
     def takes(self, call):
         return self.need(call) is not None
 
+    def may_keep(self, call):
+        """Whether it may say that no descriptor is made: of what came as one."""
+        return self.imported and call.name in ("cuMemExportToShareableHandle", "cuMemGetHandleForAddressRange")
+
     def may_refuse(self, call, most):
         """Whether out of memory is right when at most so much was in use on the fullest device."""
         need = self.need(call)
@@ -696,6 +701,7 @@ class Judge:
         if answer.split()[0] != "0":
             return
         self.heard_of_graphs(call)
+        self.imported |= call.name == "cuMemImportFromShareableHandle"
         if call.name.startswith("cuGraphInstantiate"):
             self.node_bytes = min(self.node_bytes + PIECE, 4 * self.setting.nodes)
         if call.name.startswith(("cuModuleLoad", "cuLibraryLoad")):
@@ -865,6 +871,8 @@ class Run:
                 continue
             if answer.split()[0] == str(OUT_OF_MEMORY) and self.judge.may_refuse(call, most):
                 self.refused += 1
+                continue
+            if answer.split()[0] == str(NOT_SUPPORTED) and self.judge.may_keep(call):
                 continue
             # The driver, which is not asked, would make a function of a kernel, also where its launch is wrong. Such a function
             # may have the handle of one that has gone.

@@ -443,6 +443,16 @@ def check_questions():
     check_equal(one.call("cuStreamEndCapture", one.stream(0), f"n{slot('graph')}"), 0, "and the capture is a good one")
     check_equal(one.finish(), "", "nobody said a word")
 
+    # With some drivers a capture whose stream is gone forbids for ever.
+    machine = new_machine(**{"lost-captures": "stay"})
+    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
+    one.must("cuStreamBeginCapture_v2", one.stream(0), 0)
+    one.must("cuStreamDestroy_v2", one.stream(0))
+    check_equal(one.take(1, 100 * MIB, stream=1), 0, "beside a capture that was lost with its stream a pool gives memory")
+    agree("that is charged", machine, one, CONTEXT + 100 * MIB)
+    check_equal(one.take(2, LIMIT, stream=1), OUT_OF_MEMORY, "and held to the limit")
+    one.finish()
+
 
 for test in (
     check_questions,
