@@ -910,6 +910,8 @@ class Run:
             # So is it for all that takes one; and to ask what stack a kernel needs loads it before its launch is refused.
             takes_function = re.search("Launch|Kernel|Func|cuParam|Occupancy", call.name)
             if takes_function and str(INVALID_HANDLE) in (mine[0], theirs[0]):
+                if "0" in (mine[0], theirs[0]):
+                    self.part_from(call)
                 continue
             if call.name == "cuFuncIsLoaded" and mine[0] == theirs[0]:
                 continue
@@ -924,6 +926,16 @@ class Run:
             if (runs or takes) and nowhere and theirs[0] != "0":
                 continue
             raise Difference(f"{line}\n      bare    {bare}\n      limited {answer}, in use {self.used}")
+
+    def part_from(self, call):
+        """One guest did it, and the other one did not: nobody has any more what it made, nor the graphs that differ by it."""
+        apart = ("graph", "exec", "node")
+        slots = [int(word[1:].partition("+")[0]) for word in call.words if re.match(r"[hn]\d", word)]
+        lines = [f"dead {slot} 1" for slot in slots if KINDS[slot // GROUP] in apart]
+        if any(KINDS[slot // GROUP] in apart for slot in slots):
+            lines.append(f"dead {FIRST['node']} {GROUP}")
+        for guest in self.guests if lines else ():
+            guest.ask(lines)
 
     def check_numbers(self, last, line, call, answer):
         if call.name in NUMBERS:
