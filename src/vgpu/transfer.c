@@ -35,7 +35,7 @@ struct transfer {
     struct launch launch;
     struct compute_flight flight;
     uint64_t bytes;   /* that it is paid for */
-    int64_t since_ns; /* host clock, under a limit; else 0 */
+    int64_t since_ns; /* host clock, where it may turn out to be more; else 0 */
 };
 
 static bool is_limited(void)
@@ -97,7 +97,7 @@ static __attribute__((noinline)) CUresult begin(struct transfer *transfer, enum 
     transfer->flight.goes = true;
     transfer->flight.epoch = 0;
     transfer->bytes = bytes;
-    transfer->since_ns = is_limited() ? clock_now_ns() : 0;
+    transfer->since_ns = is_limited() && !bytes ? clock_now_ns() : 0;
     if (!bytes)
         return CUDA_SUCCESS;
     transfer->launch = launch_of(kind, bytes, stream, per_thread);
@@ -572,6 +572,7 @@ static CUresult begin_batch(struct transfer *transfer, struct batch *batch, CUst
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = begin(transfer, COPY, size_of_all(batch), 0, stream, per_thread);
     transfer->flight.ticket.is_list = true;
+    transfer->since_ns = clock_now_ns();
     for (size_t i = 0; i < batch->count && result == CUDA_SUCCESS; i++)
         note_captured(transfer, batch->list ? target_of(&batch->list[i]) : batch->to[i]);
     return result;
