@@ -187,6 +187,7 @@ static CUresult make(void **ret, const void *descriptor, unsigned levels, struct
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (doubtful && exceeds(grant->device)) {
+        /* As the program would: it is in the tables by now. */
         if (driver == create_mipmap)
             (void)cuMipmappedArrayDestroy(made);
         else
