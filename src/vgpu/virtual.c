@@ -708,44 +708,60 @@ bool virtual_mark_held_at(CUdeviceptr ptr, const char *name)
     return !handle || virtual_mark_held(handle, name);
 }
 
-/* With the lock held: whether anything is mapped to the range, and any of that is no memory to make
- * descriptors of; the descriptor, unless -1, is of all of it. */
-static bool is_mapped(CUdeviceptr ptr, size_t bytes, int fd, bool *ret_refused)
+/* With the lock held: the next mapping in the range, from a place on; NULL: there is none. */
+static const struct reference_row *next_mapping(CUdeviceptr ptr, size_t bytes, size_t *at)
 {
-    struct reference_row *made;
-    bool mapped = false;
+    while (*at < virtual.mapped.size) {
+        const struct reference_row *row = &virtual.mapped.rows[(*at)++];
 
-    *ret_refused = false;
-
-    for (size_t i = 0; i < virtual.mapped.size; i++) {
-        const struct reference_row *row = &virtual.mapped.rows[i];
-
-        if (!row->key || (ptr >= row->key ? ptr - row->key >= row->bytes : row->key - ptr >= bytes))
-            continue;
-        mapped = true;
-        made = references_find(&virtual.made, row->handle);
-        *ret_refused = *ret_refused || refuses_import(made, "cuMemGetHandleForAddressRange");
-        if (made && fd >= 0) {
-            made->shared = true;
-            watch_descriptor(fd, made);
-        }
+        if (row->key && (ptr >= row->key ? ptr - row->key < row->bytes : row->key - ptr < bytes))
+            return row;
     }
-    return mapped;
+    return NULL;
+}
+
+/* With the lock held: whether no descriptor is made of what is mapped there. */
+static bool refuses_mapped(CUdeviceptr ptr, size_t bytes, const char *name)
+{
+    const struct reference_row *row;
+
+    for (size_t at = 0; (row = next_mapping(ptr, bytes, &at));) {
+        if (refuses_import(references_find(&virtual.made, row->handle), name))
+            return true;
+    }
+    return false;
+}
+
+/* With the lock held: the descriptor is of all that is mapped there. */
+static void watch_mapped(CUdeviceptr ptr, size_t bytes, int fd)
+{
+    const struct reference_row *row;
+
+    for (size_t at = 0; (row = next_mapping(ptr, bytes, &at));) {
+        struct reference_row *made = references_find(&virtual.made, row->handle);
+
+        if (!made)
+            continue;
+        made->shared = true;
+        watch_descriptor(fd, made);
+    }
 }
 
 bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver, int *ret_fd,
                           const void *data, CUresult *ret_result)
 {
-    bool mapped, refused;
+    size_t at = 0;
+    bool mapped;
 
     lock_mutex(&virtual.lock);
-    mapped = is_mapped(ptr, bytes, -1, &refused);
+    mapped = next_mapping(ptr, bytes, &at) != NULL;
     if (mapped)
         *ret_result = driver(ret_fd, data);
-    if (mapped && *ret_result == CUDA_SUCCESS && refused)
+    if (mapped && *ret_result == CUDA_SUCCESS &&
+        refuses_mapped(ptr, bytes, "cuMemGetHandleForAddressRange"))
         *ret_result = CUDA_ERROR_NOT_SUPPORTED; /* the caller closes it */
     else if (mapped && *ret_result == CUDA_SUCCESS)
-        (void)is_mapped(ptr, bytes, *ret_fd, &refused);
+        watch_mapped(ptr, bytes, *ret_fd);
     unlock_mutex(&virtual.lock);
     return mapped;
 }
