@@ -105,20 +105,20 @@ enum sim_idle_streams {
 };
 
 struct sim_driver_spec {
-    unsigned captures;      /* enum sim_captures */
-    unsigned lost_captures; /* enum sim_lost_captures */
-    unsigned pids;          /* enum sim_pids: by which NVML names processes */
-    unsigned stale_handles; /* enum sim_stale_handles */
-    unsigned loading;       /* enum sim_loading */
-    unsigned load_waits;    /* enum sim_load_waits */
-    unsigned heaps;         /* enum sim_heaps */
-    unsigned events;        /* enum sim_events */
-    unsigned recovery;      /* enum sim_recovery: whether NVML says what a card needs */
-    unsigned deferred;      /* enum sim_deferred */
-    unsigned multicast;     /* enum sim_multicast */
-    unsigned host_memory;   /* enum sim_host_memory */
-    unsigned idle_streams;  /* enum sim_idle_streams */
-    unsigned reserved;
+    unsigned captures;           /* enum sim_captures */
+    unsigned lost_captures;      /* enum sim_lost_captures */
+    unsigned pids;               /* enum sim_pids: by which NVML names processes */
+    unsigned stale_handles;      /* enum sim_stale_handles */
+    unsigned loading;            /* enum sim_loading */
+    unsigned load_waits;         /* enum sim_load_waits */
+    unsigned heaps;              /* enum sim_heaps */
+    unsigned events;             /* enum sim_events */
+    unsigned recovery;           /* enum sim_recovery: whether NVML says what a card needs */
+    unsigned deferred;           /* enum sim_deferred */
+    unsigned multicast;          /* enum sim_multicast */
+    unsigned host_memory;        /* enum sim_host_memory */
+    unsigned idle_streams;       /* enum sim_idle_streams */
+    unsigned reserved;           /* so that there are no holes, and specs can be compared */
     int64_t context_time_ns;     /* that it takes to make a context */
     int64_t granule_bytes;       /* in which device memory is given out */
     int64_t graph_node_bytes;    /* of device memory for each kernel of what can be launched */

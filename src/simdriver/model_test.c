@@ -53,6 +53,14 @@ static void program_begin(struct program *program, CUdevice device)
         OK(cuEventCreate(&program->events[i], 0));
 }
 
+/* On the plain device, with two streams that block. */
+static void program_begin_blocking(struct program *program, CUstream ret_blocking[2])
+{
+    program_begin(program, PLAIN);
+    OK(cuStreamCreate(&ret_blocking[0], CU_STREAM_DEFAULT));
+    OK(cuStreamCreate(&ret_blocking[1], CU_STREAM_DEFAULT));
+}
+
 static void program_end(struct program *program)
 {
     OK(cuCtxDestroy_v2(program->context));
@@ -296,9 +304,7 @@ static void the_legacy_stream_stands_between_blocking_ones(void **state)
     struct program p;
 
     (void)state;
-    program_begin(&p, PLAIN);
-    OK(cuStreamCreate(&blocking[0], CU_STREAM_DEFAULT));
-    OK(cuStreamCreate(&blocking[1], CU_STREAM_DEFAULT));
+    program_begin_blocking(&p, blocking);
     record(&p, 0, p.streams[0]);
     launch(&p, blocking[0], 1, 2 * NS_PER_MS);
     launch(&p, NULL, 1, 1 * NS_PER_MS);
@@ -320,9 +326,7 @@ static void an_event_is_recorded_of_a_whole_context(void **state)
     struct program p, q;
 
     (void)state;
-    program_begin(&p, PLAIN);
-    OK(cuStreamCreate(&blocking[0], CU_STREAM_DEFAULT));
-    OK(cuStreamCreate(&blocking[1], CU_STREAM_DEFAULT));
+    program_begin_blocking(&p, blocking);
     record(&p, 0, p.streams[0]);
     launch(&p, blocking[0], 1, 2 * NS_PER_MS);
     launch(&p, blocking[1], 1, 3 * NS_PER_MS);

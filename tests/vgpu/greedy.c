@@ -25,6 +25,7 @@
  *   greedy own-streams    has whatever streams there may be beside its own wait until shortly before a
  *                         kernel ends (with CUDA_DEVICE_MAX_CONNECTIONS=32)
  *   greedy half-graph     launches a graph that the driver refuses when its kernel runs
+ *   greedy graph-half     the same of a kernel on device 1, launched on device 0
  *   greedy fault-ends-capture launches into a stream whose capture is lost in the driver's call
  *   greedy fault-makes-current launches without a context, and makes one current in the driver's call
  *   greedy fault-makes-context SHORTS  makes the second context there, and makes that current; after so
@@ -437,8 +438,8 @@ static void graph_of_two(const char *way)
         launch_graphs(captured_graph(launch_far, far, far_stream, far_event));
 }
 
-/* A long kernel, and behind it the record of an event that has gone. */
-static void half_graph(void)
+/* A long kernel, and behind it the record of an event that has gone. Negative: launched there. */
+static void half_graph(int launched_on)
 {
     typedef int add_fn(cu_handle * node, cu_handle graph, const cu_handle *after, size_t count,
                        cu_handle event);
@@ -453,11 +454,19 @@ static void half_graph(void)
          "cuGraphAddEventRecordNode");
     exec = executable(graph);
     must(((destroy_fn *)symbol("cuEventDestroy"))(event), "cuEventDestroy");
+    if (launched_on >= 0)
+        begin(launched_on);
     while (!stopped) {
         if (launch_graph(exec, stream) == CU_OK)
             exit(1);
         must(cu.stream_sync(stream), "cuStreamSynchronize");
     }
+}
+
+static void half_graph_elsewhere(void)
+{
+    begin(1);
+    half_graph(0);
 }
 
 static void print_round(unsigned number)
@@ -1869,7 +1878,8 @@ static const struct way {
     {"bad-list", bad_list},
     {"guessed-events", guessed_events},
     {"mapped-late", mapped_late},
-    {"half-graph", half_graph},
+    {"half-graph", NULL, half_graph, -1},
+    {"graph-half", half_graph_elsewhere, .begins = 1},
     {"own-streams", own_streams},
     {"fault-ends-capture", fault_ends_capture},
     {"fault-makes-current", fault_makes_current},

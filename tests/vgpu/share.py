@@ -144,7 +144,7 @@ def greedy():
     large_variables()
     steadily(unmeasured)
     steadily(lambda: on_two_devices("multi", "graph", "graph-kernel", "graph-added", "graph-unseen", "graph-sets", "graph-copies"))
-    steadily(lambda: on_two_devices("graph-far-set", "graph-far-node", "graph-far-moved", "graph-far-copy", "graph-loop"))
+    steadily(lambda: on_two_devices("graph-half", "graph-far-set", "graph-far-node", "graph-far-moved", "graph-far-copy", "graph-loop"))
     spinning()
 
 
