@@ -175,16 +175,21 @@ def is_running(thing):
 
 
 def wait_running(namespace, names, seconds=60):
-    """Seconds until all of them ran; None where one does not. Says why."""
+    """Seconds until all of them ran; None where one does not, at once where one has failed for good. Says why."""
     begun = time.monotonic()
-    names = set(names)
+    lacking = set(names)
 
-    def lacking():
-        return names - {p["metadata"]["name"] for p in pods(namespace) if is_running(p)}
+    def settled():
+        nonlocal lacking
+        there = pods(namespace)
+        lacking = set(names) - {p["metadata"]["name"] for p in there if is_running(p)}
+        failed = {p["metadata"]["name"] for p in there if p["status"].get("phase") == "Failed"}
+        return not lacking or lacking & failed
 
-    if wait_until(lambda: not lacking(), seconds, 0.05):
+    wait_until(settled, seconds, 0.05)
+    if not lacking:
         return time.monotonic() - begun
-    for name in sorted(lacking()):
+    for name in sorted(lacking):
         print(f"      {name}: {why(namespace, name)}")
     return None
 
