@@ -60,24 +60,21 @@ static void physical_free(struct sim_state *s, uint32_t physical)
     sim_pool_give_back(&s->physical_pool, s->physicals, sizeof(s->physicals[0]), physical);
 }
 
-/* Who has it: who it is counted for, if he does, else the first; nobody while a descriptor is open
- * of what that one has let go of. */
+/* The hold that it is counted by from now on: the one that it was, else the first; 0 while a
+ * descriptor is open of what that one has let go of, whoever imported it, its maker too. */
 static uint32_t heir(const struct sim_state *s, uint32_t physical)
 {
-    uint32_t owner = s->physicals[physical].owner, found = 0;
-
-    for (uint32_t i = 1; i <= s->hold_pool.high; i++) {
-        if (!s->holds[i].owner || s->holds[i].physical != physical)
-            continue;
-        if (s->holds[i].owner == owner)
-            return owner;
-        found = found ? found : s->holds[i].owner;
-    }
+    if (s->physicals[physical].hold)
+        return s->physicals[physical].hold;
     for (uint32_t i = 1; i <= s->export_pool.high; i++) {
         if (s->exports[i].owner && s->exports[i].physical == physical)
             return 0;
     }
-    return found;
+    for (uint32_t i = 1; i <= s->hold_pool.high; i++) {
+        if (s->holds[i].owner && s->holds[i].physical == physical)
+            return i;
+    }
+    return 0;
 }
 
 static void unlist(struct sim_state *s, struct sim_physical *p)
@@ -94,14 +91,15 @@ static void hand_over(struct sim_state *s, uint32_t physical)
 
     if (!next)
         unlist(s, p);
-    if (!next || (next == p->owner && !p->unlisted))
+    if (!next || next == p->hold)
         return;
     if (is_counted(p))
         uncount(s, p);
+    p->hold = next;
     p->unlisted = 0;
     if (is_counted(p))
-        count_for(s, p, next);
-    __atomic_store_n(&p->owner, next, __ATOMIC_RELEASE);
+        count_for(s, p, s->holds[next].owner);
+    __atomic_store_n(&p->owner, s->holds[next].owner, __ATOMIC_RELEASE);
 }
 
 static void one_user_less(struct sim_state *s, uint32_t physical)
@@ -132,6 +130,8 @@ static void hold_free(struct sim_state *s, uint32_t hold)
 {
     uint32_t physical = s->holds[hold].physical;
 
+    if (s->physicals[physical].hold == hold)
+        s->physicals[physical].hold = 0;
     sim_pool_give_back(&s->hold_pool, s->holds, sizeof(s->holds[0]), hold);
     one_user_less(s, physical);
 }
@@ -168,6 +168,7 @@ uint32_t sim_physical_new(struct sim *sim, const struct sim_physical *template)
         count_for(s, p, (uint32_t)sim->slot + 1);
     __atomic_store_n(&p->owner, (uint32_t)sim->slot + 1, __ATOMIC_RELEASE);
     hold = sim_hold_new(sim, i);
+    p->hold = hold;
     if (!hold)
         physical_free(s, i);
     return hold;
@@ -295,22 +296,20 @@ void sim_physical_drop(struct sim_state *s, unsigned slot)
     }
 }
 
-static void count_user(struct sim_state *s, uint32_t physical, uint32_t owner)
-{
-    if (!owner)
-        return;
-    s->physicals[physical].users++;
-    s->physicals[physical].kept |= s->physicals[physical].owner == owner;
-}
-
 static void count_users(struct sim_state *s)
 {
-    for (uint32_t i = 1; i <= s->physical_pool.high; i++)
-        s->physicals[i].users = s->physicals[i].kept = 0;
+    for (uint32_t i = 1; i <= s->physical_pool.high; i++) {
+        struct sim_physical *p = &s->physicals[i];
+        const struct sim_hold *hold = &s->holds[p->hold];
+
+        p->users = 0;
+        if (!hold->owner || hold->physical != i || hold->owner != p->owner)
+            p->hold = 0;
+    }
     for (uint32_t i = 1; i <= s->hold_pool.high; i++)
-        count_user(s, s->holds[i].physical, s->holds[i].owner);
+        s->physicals[s->holds[i].physical].users += s->holds[i].owner != 0;
     for (uint32_t i = 1; i <= s->export_pool.high; i++)
-        count_user(s, s->exports[i].physical, s->exports[i].owner);
+        s->physicals[s->exports[i].physical].users += s->exports[i].owner != 0;
 }
 
 /* What the dead were about to make or to end is gone. The sums of processes begin at nothing. */
@@ -334,7 +333,7 @@ void sim_physical_repair(struct sim_state *s)
         }
         if (p->owner && is_counted(p))
             count_for(s, p, p->owner);
-        if (p->owner && !p->kept)
+        if (p->owner && !p->hold)
             hand_over(s, i);
     }
     sim_pool_rebuild(&s->physical_pool, s->physicals, sizeof(s->physicals[0]));

@@ -40,7 +40,7 @@ enum {
 };
 
 #define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
-#define SIM_VERSION 12
+#define SIM_VERSION 13
 #define SIM_BUCKET_NS (NS_PER_S / 32)
 
 /* Busy time of the last two seconds, in a ring of buckets. */
@@ -191,15 +191,15 @@ struct sim_event {
 
 /*
  * Memory that is mapped (cuMemCreate): a piece of it lives while any process has a hold on it or it
- * is exported. It is counted for the process that made it while that one has a hold on it; then for
- * one of the others.
+ * is exported. It is counted for the process that made it while the first hold is there; then for
+ * one that has another, once no descriptor of it is open.
  */
 struct sim_physical {
     uint32_t owner; /* for which it is counted */
     uint32_t gen;
     uint32_t next_free;
     uint32_t users;  /* derived: holds and exports */
-    uint32_t kept;   /* for the repair: its owner is one of them */
+    uint32_t hold;   /* its owner's, by which it is counted; 0: that one is gone */
     uint32_t device; /* SIM_DEVICES: on the host */
     uint32_t location_type;
     int32_t location_node; /* of the host */

@@ -272,6 +272,18 @@ static CUmemGenericAllocationHandle import(int fd)
 }
 
 /* An open descriptor holds the memory, and so does an import, which takes none. */
+static uint64_t used_by(pid_t pid)
+{
+    static struct sim_view view;
+
+    HOLDS(sim_machine_view(testing_machine(), &view, NULL) == 0);
+    for (unsigned i = 0; i < view.process_count; i++) {
+        if (view.processes[i].pid == pid)
+            return view.processes[i].used_bytes[0];
+    }
+    return 0;
+}
+
 static void a_descriptor_holds(void)
 {
     CUmemGenericAllocationHandle handle, other, private;
@@ -296,7 +308,9 @@ static void a_descriptor_holds(void)
     other = import(fd);
     HOLDS(other != handle && used() == PIECE);
 
+    HOLDS(used_by(getpid()) == PIECE);
     OK(cuMemRelease(handle));
+    HOLDS(used() == PIECE && used_by(getpid()) == 0); /* though its maker has imported it */
     OK(cuMemRelease(other));
     HOLDS(used() == PIECE);
     HOLDS(close(fd) == 0);
@@ -326,18 +340,6 @@ static void importer(void)
     HOLDS(close(fd) == 0);
     HOLDS(write(pipes[1][1], "k", 1) == 1);
     (void)pause();
-}
-
-static uint64_t used_by(pid_t pid)
-{
-    static struct sim_view view;
-
-    HOLDS(sim_machine_view(testing_machine(), &view, NULL) == 0);
-    for (unsigned i = 0; i < view.process_count; i++) {
-        if (view.processes[i].pid == pid)
-            return view.processes[i].used_bytes[0];
-    }
-    return 0;
 }
 
 /* Lets go of it, but for its descriptor, when it is told so; then of that. */
