@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What a container's limiter lets go while nothing is measured: on credit, by shares of the
+ * container, and as its helper thread comes to rest. */
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/util.h"
+#include "region/bucket.h"
+#include "vgpu/limiter/costs.h"
+#include "vgpu/limiter/limiter.h"
+#include "vgpu/limiter/parts_fixture.h"
+#include "vgpu/limiter/share.h"
+#include "vgpu/limiter/streams.h"
+
+/* The stream 8 never comes to an end. */
+static bool fake_is_idle(void *gpu, const struct launch *where)
+{
+    (void)gpu;
+    return where->stream != (void *)8;
+}
+
+static const struct limiter_gpu gpu_of_container = {
+    .now_ns = fake_now,
+    .make_event = fake_no_event, /* nothing is ever measured */
+    .is_idle = fake_is_idle,
+    .asks_others = fake_asks_others,
+    .is_captured = fake_is_captured,
+};
+
+struct container {
+    struct region region;
+    struct share share;
+    struct limiter limiter;
+};
+
+static struct container *new_container(unsigned percent)
+{
+    struct container *container = calloc(1, sizeof(*container));
+
+    assert_non_null(container);
+    container->region.base = calloc(1, sizeof(*container->region.base));
+    container->region.ext = calloc(1, sizeof(*container->region.ext));
+    assert_true(container->region.base && container->region.ext);
+    container->share.region = &container->region;
+    container->share.rate = bucket_rate(percent);
+    fake_now_ns = NS_PER_S;
+    limiter_init(&container->limiter, &gpu_of_container, NULL, &container->share, 1);
+    (void)share_balance(&container->share, fake_now_ns);
+    return container;
+}
+
+static void free_container(struct container *container)
+{
+    free(container->region.base);
+    free(container->region.ext);
+    free(container);
+}
+
+/* Credit */
+
+/* How many of a thousand threads' launches go in ten seconds, of a shape that takes so long, at
+ * such a debt. */
+static unsigned gone_on_credit(double length_ns, int64_t debt_ns)
+{
+    enum { THREADS = 1000 };
+    struct container *container = new_container(30);
+    struct limiter *limiter = &container->limiter;
+    struct waiting *waiting = calloc(THREADS, sizeof(*waiting));
+    struct launch_cache cache = {0};
+    struct launch busy = launch_of(0x1000, 1), launch = launch_of(0x2000, 1);
+    int64_t until_ns;
+    unsigned gone = 0;
+
+    busy.stream = (void *)8;
+    launch.stream = (void *)16;
+    streams_use(&limiter->streams, &busy, fake_now_ns);
+    for (unsigned i = 0; i < 10; i++)
+        (void)costs_learn(&limiter->costs, costs_of(&limiter->costs, &launch), length_ns);
+    for (int64_t end_ns = fake_now_ns + 10 * NS_PER_S; fake_now_ns < end_ns;
+         fake_now_ns += NS_PER_MS) {
+        /* The debt stays: others add to it. */
+        container->region.ext->devices[0].compute.zero_ns = fake_now_ns + debt_ns * 10 / 3;
+        for (unsigned i = 0; i < THREADS; i++) {
+            if (!limiter_may_go(limiter, &cache, &launch, &waiting[i], &until_ns))
+                continue;
+            assert_true(waiting[i].on_credit);
+            waiting[i] = (struct waiting){0};
+            gone++;
+        }
+    }
+    free(waiting);
+    free_container(container);
+    return gone;
+}
+
+/* Beside a stream that is busy with what nobody measured, a launch may be what that waits for. */
+static void a_crowd_gets_no_more_on_credit_than_one(void **state)
+{
+    unsigned gone;
+
+    (void)state;
+    gone = gone_on_credit(500e3, NS_PER_S);
+    assert_true(gone > 150 && gone <= 200); /* each 50 ms */
+    gone = gone_on_credit(500e3, 10 * NS_PER_S);
+    assert_true(gone > 2 && gone <= 6); /* more and more slowly */
+    gone = gone_on_credit(20e6, NS_PER_S);
+    assert_true(gone > 2 && gone <= 70); /* each 160 ms */
+}
+
+static void what_is_not_busy_gives_no_credit(void **state)
+{
+    struct container *container = new_container(30);
+    struct waiting waiting = {0};
+    struct launch_cache cache = {0};
+    struct launch launch = launch_of(0x2000, 1);
+    int64_t until_ns = 0;
+
+    (void)state;
+    launch.stream = (void *)16;
+    container->region.ext->devices[0].compute.zero_ns = fake_now_ns + NS_PER_S;
+    for (unsigned i = 0; i < 999; i++) {
+        assert_false(limiter_may_go(&container->limiter, &cache, &launch, &waiting, &until_ns));
+        assert_true(until_ns > fake_now_ns);
+        fake_now_ns += NS_PER_MS;
+    }
+    fake_now_ns += 2 * NS_PER_MS;
+    assert_true(limiter_may_go(&container->limiter, &cache, &launch, &waiting, &until_ns));
+    assert_false(waiting.on_credit);
+    free_container(container);
+}
+
+/* The helper thread */
+
+static void caches_go_stale_when_the_helper_begins_to_rest(void **state)
+{
+    struct container *container = new_container(30);
+    struct limiter *limiter = &container->limiter;
+    const unsigned generation = limiter->generation;
+
+    (void)state;
+    limiter->last_launch_ns = fake_now_ns;
+    assert_true(limiter_is_busy(limiter, fake_now_ns));
+    limiter_rest(limiter, false);
+    assert_false(limiter_is_busy(limiter, fake_now_ns + NS_PER_S));
+    assert_int_equal(limiter->generation, generation);
+    limiter_rest(limiter, true);
+    assert_int_equal(limiter->generation, generation + 1);
+    limiter_rest(limiter, true);
+    assert_int_equal(limiter->generation, generation + 1);
+    limiter_rest(limiter, false);
+    limiter_rest(limiter, true);
+    assert_int_equal(limiter->generation, generation + 2);
+    free_container(container);
+}
+
+/* Shares */
+
+static void a_process_with_less_has_its_own_bucket(void **state)
+{
+    struct container *container = new_container(50);
+    struct share less = {.region = &container->region};
+    int64_t until_ns, now_ns = fake_now_ns;
+
+    (void)state;
+    less.rate = bucket_rate(20);
+    assert_int_equal(share_balance(&less, now_ns), 0);
+    /* It earns 20, the container 50. */
+    now_ns += 10 * NS_PER_MS;
+    assert_near(share_balance(&less, now_ns), 2 * NS_PER_MS, 1000);
+    assert_near(share_balance(&container->share, now_ns), 5 * NS_PER_MS, 1000);
+    share_charge(&less, 3 * NS_PER_MS);
+    assert_near(share_balance(&less, now_ns), -NS_PER_MS, 1000);
+    assert_near(share_balance(&container->share, now_ns), 2 * NS_PER_MS, 1000);
+    assert_false(share_allows(&less, true, now_ns, &until_ns));
+    assert_true(share_allows(&container->share, true, now_ns, &until_ns));
+    /* What others of the container use is not its own, but the container's debt holds it, too. */
+    now_ns += 100 * NS_PER_MS;
+    share_charge(&container->share, 100 * NS_PER_MS);
+    assert_false(share_allows(&less, true, now_ns, &until_ns));
+    assert_false(share_allows(&container->share, true, now_ns, &until_ns));
+    /* One rule for all: the container's rate comes down. */
+    less.is_common = true;
+    (void)share_balance(&less, now_ns);
+    assert_int_equal(container->region.ext->devices[0].compute.rate, bucket_rate(20));
+    free_container(container);
+}
+
+static void *lift_and_limit(void *share)
+{
+    for (unsigned i = 0; i < 200000; i++)
+        ((struct share *)share)->rate = i % 2 ? bucket_rate(30) : 0;
+    return NULL;
+}
+
+/* A limit that is lifted while launches look at it. */
+static void a_limit_may_be_lifted_any_moment(void **state)
+{
+    struct container *container = new_container(30);
+    struct share *share = &container->share;
+    pthread_t other;
+    int64_t until_ns = 0;
+
+    (void)state;
+    share->is_common = true;
+    share->rate = 0;
+    assert_true(share_allows(share, true, fake_now_ns, &until_ns));
+    assert_true(share_balance(share, fake_now_ns) > 0);
+    assert_int_equal(pthread_create(&other, NULL, lift_and_limit, share), 0);
+    while (pthread_tryjoin_np(other, NULL) != 0) {
+        (void)share_balance(share, fake_now_ns);
+        if (!share_allows(share, true, fake_now_ns, &until_ns))
+            assert_true(until_ns > fake_now_ns);
+        share_charge(share, 1);
+    }
+    free_container(container);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_crowd_gets_no_more_on_credit_than_one),
+        cmocka_unit_test(what_is_not_busy_gives_no_credit),
+        cmocka_unit_test(caches_go_stale_when_the_helper_begins_to_rest),
+        cmocka_unit_test(a_process_with_less_has_its_own_bucket),
+        cmocka_unit_test(a_limit_may_be_lifted_any_moment),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

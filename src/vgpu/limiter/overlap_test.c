@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Measured intervals that overlap: no moment is charged twice. */
+
+#include "vgpu/limiter/overlap.h"
+
+#include "base/check.h"
+#include "vgpu/limiter/lot.h"
+#include "vgpu/limiter/parts_fixture.h"
+
+static void a_moment_is_charged_once(void **state)
+{
+    struct overlap overlap = {0};
+
+    (void)state;
+    assert_near(overlap_take(&overlap, (struct interval){10, 20}), 10, 1e-9);
+    assert_near(overlap_take(&overlap, (struct interval){15, 25}), 5, 1e-9);
+    assert_near(overlap_take(&overlap, (struct interval){12, 24}), 0, 1e-9);
+    assert_near(overlap_take(&overlap, (struct interval){5, 30}), 10, 1e-9);
+    assert_near(overlap_take(&overlap, (struct interval){40, 40}), 0, 0);
+    assert_near(overlap_take(&overlap, (struct interval){50, 40}), 0, 0);
+    overlap_forget(&overlap);
+    assert_near(overlap_take(&overlap, (struct interval){10, 20}), 10, 1e-9);
+}
+
+static void intervals_in_any_order_add_up_to_their_union(void **state)
+{
+    struct lot lot = {.state = 7};
+
+    (void)state;
+    for (unsigned round = 0; round < 200; round++) {
+        struct overlap overlap = {0};
+        bool covered[100] = {0};
+        double sum = 0;
+        unsigned expected = 0;
+
+        for (unsigned i = 0; i < OVERLAP_COVERS; i++) {
+            unsigned start = (unsigned)(lot_draw(&lot) * 100);
+            unsigned end = start + (unsigned)(lot_draw(&lot) * (100 - start));
+
+            sum += overlap_take(&overlap, (struct interval){start, end});
+            for (unsigned j = start; j < end; j++)
+                covered[j] = true;
+        }
+        for (unsigned j = 0; j < 100; j++)
+            expected += covered[j];
+        assert_near(sum, expected, 1e-6);
+    }
+}
+
+static void short_kernels_overlap_as_those_measured_did(void **state)
+{
+    struct overlap overlap = {0};
+
+    (void)state;
+    assert_near(overlap_factor(&overlap), 1, 0);
+    for (unsigned i = 0; i < 1000; i++)
+        overlap_note(&overlap, 30e3, 10e3);
+    assert_near(overlap_factor(&overlap), 1.0 / 3, 0.001);
+    for (unsigned i = 0; i < 200; i++)
+        overlap_note(&overlap, 30e3, 30e3);
+    assert_near(overlap_factor(&overlap), 1, 0.03);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_moment_is_charged_once),
+        cmocka_unit_test(intervals_in_any_order_add_up_to_their_union),
+        cmocka_unit_test(short_kernels_overlap_as_those_measured_did),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

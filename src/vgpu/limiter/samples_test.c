@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Measurements on their way, of which there are only so many. */
+
+#include "vgpu/limiter/samples.h"
+
+#include "base/check.h"
+#include "base/util.h"
+#include "vgpu/limiter/parts_fixture.h"
+
+static void *new_event(void *gpu)
+{
+    static char events[4096];
+    static unsigned made;
+
+    (void)gpu;
+    return &events[made++ % sizeof(events)];
+}
+
+static const struct limiter_gpu gpu_of_samples = {
+    .now_ns = fake_now,
+    .make_event = new_event,
+    .record = fake_record,
+    .query = fake_query,
+    .is_idle = fake_stream_is_idle,
+};
+
+/* Of a launch that paid 1 ns; beside one other stream, or alone. */
+static struct sample *measure_in(struct samples *samples, uintptr_t stream, unsigned others)
+{
+    const struct launch other = {.stream = (void *)8};
+    struct launch launch = launch_of(0x1000, 1);
+    struct sample *sample;
+
+    launch.stream = (void *)stream;
+    sample = samples_begin(samples, &gpu_of_samples, NULL, SAMPLE_ALWAYS, &launch, &other, others,
+                           ++fake_now_ns);
+    if (sample) {
+        sample->paid_ns = 1;
+        assert_true(samples_end(samples, &gpu_of_samples, NULL, sample, true));
+    }
+    return sample;
+}
+
+static bool make_room(struct samples *samples)
+{
+    assert_int_equal(samples_can_make_room(samples, &gpu_of_samples, NULL),
+                     samples_make_room(samples, &gpu_of_samples, NULL));
+    return samples_can_make_room(samples, &gpu_of_samples, NULL);
+}
+
+static void begin_samples(struct samples *samples)
+{
+    *samples = (struct samples){.behind_tries = CALIBRATION_TRIES};
+    fake_stream.is_idle = fake_stream.is_done = false;
+    fake_now_ns = NS_PER_S;
+}
+
+static void what_waits_behind_others_in_a_stream_is_measured_with_them(void **state)
+{
+    static struct samples samples;
+    const struct sample *first;
+    const void *start, *end;
+
+    (void)state;
+    begin_samples(&samples);
+    first = measure_in(&samples, 16, 0);
+    start = first->start;
+    for (unsigned i = 1; i < SAMPLES; i++)
+        assert_non_null(measure_in(&samples, 16, 0));
+    assert_false(samples_have_room(&samples, &gpu_of_samples, NULL));
+    assert_null(measure_in(&samples, 24, 0));
+
+    end = samples.list[1].end;
+    assert_true(make_room(&samples));
+    assert_ptr_equal(first->start, start);
+    assert_ptr_equal(first->end, end);
+    assert_ptr_not_equal(samples.list[1].end, end);
+    assert_int_equal(first->paid_ns, 2);
+    assert_true(first->is_sum);
+    assert_int_equal(samples.always, SAMPLES - 1);
+    assert_non_null(measure_in(&samples, 24, 0));
+    assert_false(samples_have_room(&samples, &gpu_of_samples, NULL));
+}
+
+static void what_waits_in_as_many_streams_leaves_no_room(void **state)
+{
+    static struct samples samples;
+
+    (void)state;
+    begin_samples(&samples);
+    for (unsigned i = 0; i < SAMPLES; i++)
+        assert_non_null(measure_in(&samples, 16 + i, 0));
+    assert_false(make_room(&samples));
+    assert_null(measure_in(&samples, 16, 0));
+}
+
+/* It ends between a launch into it and the event behind that. */
+static void a_launch_is_measured_whose_stream_ends(void **state)
+{
+    static struct samples samples;
+    struct launch launch = launch_of(0x1000, 1);
+    struct sample *sample;
+
+    (void)state;
+    begin_samples(&samples);
+    launch.stream = (void *)16;
+    for (int ends = 0; ends < 2; ends++) {
+        sample = samples_begin(&samples, &gpu_of_samples, NULL, SAMPLE_ALWAYS, &launch, NULL, 0,
+                               ++fake_now_ns);
+        assert_true(samples_are_open_in(&samples, launch.stream));
+        assert_false(samples_are_open_in(&samples, (void *)24));
+        if (ends)
+            samples_end_stream(&samples, &gpu_of_samples, NULL, launch.stream);
+        assert_int_equal(samples_end(&samples, &gpu_of_samples, NULL, sample, false), ends);
+        assert_false(samples_are_open_in(&samples, launch.stream));
+    }
+}
+
+static void without_events_there_is_no_room(void **state)
+{
+    static struct samples samples;
+    struct limiter_gpu without = gpu_of_samples;
+
+    (void)state;
+    begin_samples(&samples);
+    without.make_event = fake_no_event;
+    assert_false(samples_make_room(&samples, &without, NULL));
+    assert_true(make_room(&samples));                         /* once there are some again */
+    assert_true(samples_make_room(&samples, &without, NULL)); /* and those are kept */
+}
+
+static void where_marks_stay_out_it_is_measured_without(void **state)
+{
+    static struct samples samples;
+    struct sample *sample;
+
+    (void)state;
+    begin_samples(&samples);
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        sample = measure_in(&samples, 16, 1);
+        assert_true(sample && sample_has_company(sample));
+        samples_free(&samples, sample);
+    }
+    assert_false(samples_have_room(&samples, &gpu_of_samples, NULL));
+    assert_true(make_room(&samples));
+    fake_stream.recorded = 0;
+    sample = measure_in(&samples, 16, 1);
+    assert_true(sample && !sample_has_company(sample));
+    assert_int_equal(fake_stream.recorded, 1); /* its start */
+    samples_free(&samples, sample);
+    fake_stream.is_done = true;
+    sample = measure_in(&samples, 16, 1);
+    assert_true(sample && sample_has_company(sample));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_waits_behind_others_in_a_stream_is_measured_with_them),
+        cmocka_unit_test(what_waits_in_as_many_streams_leaves_no_room),
+        cmocka_unit_test(a_launch_is_measured_whose_stream_ends),
+        cmocka_unit_test(without_events_there_is_no_room),
+        cmocka_unit_test(where_marks_stay_out_it_is_measured_without),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
