@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Of hidden.c: threads that do one thing beside others that do another. */
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hidden_verbs.h"
+
+#define THREADS 8
+
+static cu_handle shared;
+static _Atomic int wrong;
+
+/* Each loads and unloads modules of a size of its own, some of them used, and takes and gives back
+ * memory. */
+static void *load_and_unload(void *argument)
+{
+    uint64_t bytes = (uint64_t)(uintptr_t)argument;
+    char image[128];
+    cu_handle own, function;
+
+    snprintf(image, sizeof(image), "hamisim-module 1\nsize=%llu\nkernel spin\n",
+             (unsigned long long)bytes);
+    cu.set_current(shared);
+    for (unsigned i = 0; i < 40; i++) {
+        int code = cu.load(&own, image);
+
+        if (code == CU_OK && i % 2)
+            code = cu.function(&function, own, "spin") || launch(function) || cu.sync();
+        cu_ptr ptr = 0;
+
+        if (code == CU_OK)
+            code = cu.alloc(&ptr, (uint64_t)(i + 1) << 18);
+        if (code == CU_OK)
+            code = cu.unload(own);
+        if (code == CU_OK)
+            code = cu.free(ptr);
+        if (code != CU_OK)
+            wrong = code;
+    }
+    return NULL;
+}
+
+int verb_threads(const char *argument)
+{
+    pthread_t threads[THREADS];
+
+    (void)argument;
+    cu.current(&shared);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, load_and_unload, (void *)(uintptr_t)((i + 1) << 20));
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    answered(wrong);
+    return 0;
+}
+
+static _Atomic bool enough;
+
+/* Memory on its way in and out all the time; what can be kept is kept now and then. */
+static void *move(void *argument)
+{
+    unsigned seed = (unsigned)(uintptr_t)argument;
+    cu_ptr ptr;
+
+    cu.set_current(shared);
+    while (!enough) {
+        if (cu.alloc(&ptr, 24u << 20) == CU_OK && rand_r(&seed) % 16)
+            cu.free(ptr);
+    }
+    return NULL;
+}
+
+/* For so many milliseconds one thing is done again and again, while threads do another. */
+static void beside_threads(void *(*other)(void *), const char *milliseconds, void (*again)(void))
+{
+    pthread_t threads[THREADS];
+    struct timespec now, end;
+
+    cu.current(&shared);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += (time_t)(number(milliseconds) / 1000);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, other, (void *)(uintptr_t)(i + 1));
+    do {
+        again();
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
+    enough = true;
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static int loaded;
+
+static void load_and_unload_of(const char *size)
+{
+    cu_handle own;
+
+    if (cu.load(&own, image_of(size)) == CU_OK) {
+        loaded++;
+        cu.unload(own);
+    }
+}
+
+static void load_small(void)
+{
+    load_and_unload_of("1M");
+}
+
+static void load_large(void)
+{
+    load_and_unload_of("4M");
+}
+
+/* Code comes and goes beside that, for so many milliseconds. */
+int verb_squeeze(const char *argument)
+{
+    beside_threads(move, argument, load_small);
+    return 0;
+}
+
+/* Looks for functions, which may mean that code was loaded: so the account is settled before memory
+ * is refused. */
+static void *ask(void *unused)
+{
+    cu_handle function;
+    cu_ptr ptr;
+
+    (void)unused;
+    cu.set_current(shared);
+    while (!enough) {
+        if (cu.function(&function, module, "spin") != CU_OK || cu.alloc(&ptr, 24u << 20) == CU_OK)
+            wrong = 1;
+    }
+    return NULL;
+}
+
+/* At the limit, so many milliseconds: other threads are refused memory, and no module has room.
+ * Says how many were loaded. */
+int verb_cramped(const char *argument)
+{
+    beside_threads(ask, argument, load_large);
+    answered(loaded + wrong);
+    return 0;
+}
+
+/* A module that the driver is slow with: its text can't be read before the others are done. */
+#define PAGE 4096
+
+static char *slow_image;
+static _Atomic bool reached, let_go;
+
+static void on_fault(int signal)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+
+    (void)signal;
+    reached = true;
+    while (!let_go)
+        nanosleep(&moment, NULL);
+    mprotect(slow_image, PAGE, PROT_READ);
+}
+
+static void *load_slowly(void *unused)
+{
+    cu_handle own;
+
+    (void)unused;
+    cu.set_current(shared);
+    wrong = cu.load(&own, slow_image);
+    return NULL;
+}
+
+/* While one thread's module is on its way, this one's is loaded. */
+int verb_beside(const char *argument)
+{
+    const struct sigaction action = {.sa_handler = on_fault};
+    const struct timespec moment = {.tv_nsec = 1000000};
+    pthread_t thread;
+
+    (void)argument;
+    slow_image = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (slow_image == MAP_FAILED)
+        return 71;
+    strcpy(slow_image, image_of("5M"));
+    mprotect(slow_image, PAGE, PROT_NONE);
+    sigaction(SIGSEGV, &action, NULL);
+    alarm(20); /* should they wait for each other */
+    cu.current(&shared);
+    pthread_create(&thread, NULL, load_slowly, NULL);
+    while (!reached)
+        nanosleep(&moment, NULL);
+    answered(cu.load(&module, image_of("5M")));
+    let_go = true;
+    pthread_join(thread, NULL);
+    alarm(0);
+    answered(wrong);
+    return 0;
+}
