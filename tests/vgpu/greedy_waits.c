@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Of greedy.c: kernels and streams that wait for what is launched later. */
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "greedy_ways.h"
+
+void way_spin(int count)
+{
+    cu_handle waiter = function_of("waiter"), poster = function_of("poster");
+
+    for (int i = 0; !stopped; i++) {
+        launch(waiter, 1, SHORT_NS, 7, stream);
+        for (int j = 0; j < count; j++)
+            launch(function_of("spin"), 1, count > 3 ? 30 * SHORT_NS : SHORT_NS, 0, second);
+        launch(poster, 1, SHORT_NS, 7, second);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        must(cu.stream_sync(second), "cuStreamSynchronize");
+        printf("%d\n", i);
+        (void)fflush(stdout);
+    }
+}
+
+void way_legacy(int name)
+{
+    cu_handle legacy_stream = (cu_handle)(uintptr_t)name;
+    cu_handle waiter = function_of("waiter"), poster = function_of("poster"), blocking[2];
+
+    for (int i = 0; i < 2; i++)
+        must(cu.stream_create(&blocking[i], 0), "cuStreamCreate");
+    for (int i = 0; i < 2000; i++)
+        launch(function_of("spin"), 108, SHORT_NS, 0, legacy_stream);
+    must(cu.stream_sync(legacy_stream), "cuStreamSynchronize");
+    for (int i = 0; !stopped; i++) {
+        launch(waiter, 1, SHORT_NS, 7, blocking[0]);
+        usleep(30000);
+        launch(poster, 1, SHORT_NS, 7, blocking[1]);
+        for (int j = 0; j < 2; j++)
+            must(cu.stream_sync(blocking[j]), "cuStreamSynchronize");
+        printf("%d\n", i);
+        (void)fflush(stdout);
+    }
+}
+
+/* What waits for a value is on no multiprocessor, and costs nothing. */
+static void values(const char *way, int count)
+{
+    const uint64_t length_ns = strcmp(way, "short-values") == 0 ? 5 * SHORT_NS : LONG_NS;
+
+    typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
+    value_fn *wait = (value_fn *)symbol("cuStreamWaitValue32_v2");
+    value_fn *write = (value_fn *)symbol("cuStreamWriteValue32_v2");
+    uint64_t ptr = new_memory();
+
+    for (int i = 1; !stopped; i++) {
+        must(wait(stream, ptr, (unsigned)i, 0), "cuStreamWaitValue32"); /* or more */
+        for (int j = 0; j < 4; j++)
+            launch(function_of("spin"), 108, length_ns, 0, stream);
+        for (int j = 0; j < count; j++)
+            launch(function_of("f1"), 108, length_ns, 0, second);
+        must(write(second, ptr, (unsigned)i, 0), "cuStreamWriteValue32");
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        printf("%d\n", i);
+        (void)fflush(stdout);
+    }
+}
+
+void way_queued_values(void)
+{
+    typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
+    value_fn *wait = (value_fn *)symbol("cuStreamWaitValue32_v2");
+    value_fn *write = (value_fn *)symbol("cuStreamWriteValue32_v2");
+    cu_handle waiting[7] = {stream}, function = function_of("spin");
+    uint64_t ptr = new_memory();
+
+    for (int i = 1; i < 7; i++)
+        must(cu.stream_create(&waiting[i], 1), "cuStreamCreate");
+    for (unsigned i = 1; !stopped; i++) {
+        for (int j = 0; j < 7; j++)
+            must(wait(waiting[j], ptr, i, 0), "cuStreamWaitValue32"); /* or more */
+        for (int j = 0; j < 10; j++) {
+            launch(function, 1, 1000, 0, second);
+            must(cu.stream_sync(second), "cuStreamSynchronize");
+        }
+        must(write(second, ptr, i, 0), "cuStreamWriteValue32");
+        for (int j = 0; j < 7; j++)
+            must(cu.stream_sync(waiting[j]), "cuStreamSynchronize");
+        printf("%u\n", i);
+        (void)fflush(stdout);
+    }
+}
+
+void way_long_values(int count)
+{
+    values("values", count);
+}
+
+void way_short_values(int count)
+{
+    values("short-values", count);
+}
