@@ -493,7 +493,7 @@ ROWS = {
 }
 
 PIECE = 2 * MIB
-# How a number is drawn; the others are in anything.py.
+# How a number is drawn; the others are in anything_drawer.py.
 DEVICES = {1: (0, 0, 0, 0, 0, 1, 2, -1), 2: (0, 0, 0, 1, 1, 1, 2, -1)}
 NUMBERS_OF = {
     "init": (0, 0, 0, 1),
