@@ -219,40 +219,41 @@ void card_look_around(struct card *card)
     unlock_mutex(&card->lock);
 }
 
-static bool cell_is_wanted(const struct kept *kept, int64_t now_ns)
+/* Until when its owner wants the card, or wanted it; INT64_MAX: nobody knows. */
+static int64_t wanted_until(const struct kept *kept, int64_t now_ns)
 {
     struct card_text cell;
     ssize_t n = kept_read(kept, &cell, sizeof(cell));
 
     if (n == sizeof(cell) && !cell.magic)
-        return false;
+        return INT64_MIN;
     if (n != sizeof(cell) || cell.magic != CARD_CELL_MAGIC)
-        return true;
-    return cell.wanted_until_ns > now_ns && cell.wanted_until_ns < now_ns + CARD_WANT_MOST_NS;
+        return INT64_MAX;
+    if (!cell.wanted_until_ns || cell.wanted_until_ns >= now_ns + CARD_WANT_MOST_NS)
+        return INT64_MIN;
+    return cell.wanted_until_ns;
 }
 
-static bool look(const struct card *card, int64_t now_ns)
+static int64_t look(const struct card *card, int64_t now_ns)
 {
-    if (!card->complete)
-        return true;
-    for (unsigned i = 0; i < card->count; i++) {
-        if (cell_is_wanted(&card->others[i].cell, now_ns))
-            return true;
-    }
-    return false;
+    int64_t last_ns = card->complete ? INT64_MIN : INT64_MAX;
+
+    for (unsigned i = 0; i < card->count && last_ns <= now_ns; i++)
+        last_ns = MAX(last_ns, wanted_until(&card->others[i].cell, now_ns));
+    return last_ns;
 }
 
 bool card_is_wanted(struct card *card, int64_t now_ns)
 {
     if (!card->own || !card->lends)
         return true;
-    if (now_ns - atomic_load_explicit(&card->looked_ns, memory_order_relaxed) < CARD_LOOK_NS ||
-        !lock_try_mutex(&card->lock))
-        return atomic_load_explicit(&card->wanted, memory_order_relaxed);
-    atomic_store_explicit(&card->wanted, look(card, now_ns), memory_order_relaxed);
-    atomic_store_explicit(&card->looked_ns, now_ns, memory_order_relaxed);
-    unlock_mutex(&card->lock);
-    return atomic_load_explicit(&card->wanted, memory_order_relaxed);
+    if (now_ns - atomic_load_explicit(&card->looked_ns, memory_order_relaxed) >= CARD_LOOK_NS &&
+        lock_try_mutex(&card->lock)) {
+        atomic_store_explicit(&card->wanted_until_ns, look(card, now_ns), memory_order_relaxed);
+        atomic_store_explicit(&card->looked_ns, now_ns, memory_order_relaxed);
+        unlock_mutex(&card->lock);
+    }
+    return atomic_load_explicit(&card->wanted_until_ns, memory_order_relaxed) > now_ns;
 }
 
 int card_make_cell(const char *path)

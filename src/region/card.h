@@ -100,7 +100,7 @@ struct card {
     unsigned count;
     bool complete; /* all cells are among them, and can be read */
     _Atomic int64_t looked_ns;
-    _Atomic bool wanted; /* as it was then */
+    _Atomic int64_t wanted_until_ns; /* by others, as it was then */
 
     _Atomic bool has_ranks; /* any other has another priority */
     _Atomic int64_t rank_looked_ns;
@@ -139,6 +139,17 @@ static inline void card_want(struct card *card, int64_t now_ns)
 
 /* Whether another container wants it, or may. At most one system call a cell each CARD_LOOK_NS. */
 bool card_is_wanted(struct card *card, int64_t now_ns);
+
+/* For how long no other container has wanted it, by the last look; INT64_MAX: for longer than
+ * CARD_LATELY_NS, or ever. */
+static inline int64_t card_idle_ns(const struct card *card, int64_t now_ns)
+{
+    int64_t until_ns = atomic_load_explicit(&card->wanted_until_ns, memory_order_relaxed);
+
+    if (until_ns <= now_ns - CARD_LATELY_NS)
+        return INT64_MAX;
+    return until_ns < now_ns ? now_ns - until_ns : 0;
+}
 
 /* The container has, or waits for, work from since_ns until then. Two stores, if any. */
 static inline void card_claim(struct card *card, int64_t now_ns, int64_t since_ns, int64_t until_ns)

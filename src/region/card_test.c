@@ -80,6 +80,21 @@ static void who_wants_the_card_is_seen_by_the_others_for_a_while(void **state)
     assert_true(is_wanted_at(&cards[0], T0 + CARD_WANT_NS + 1));
 }
 
+static void who_wanted_it_lately_is_known_for_longer(void **state)
+{
+    struct card *cards = *state;
+
+    const int64_t until = T0 + CARD_WANT_NS;
+
+    assert_false(is_wanted_at(&cards[0], T0));
+    assert_true(card_idle_ns(&cards[0], T0) == INT64_MAX);
+    card_want(&cards[1], T0);
+    assert_true(is_wanted_at(&cards[0], T0) && card_idle_ns(&cards[0], T0) == 0);
+    assert_false(is_wanted_at(&cards[0], until + 5));
+    assert_int_equal(card_idle_ns(&cards[0], until + 5), 5);
+    assert_true(card_idle_ns(&cards[0], until + CARD_LATELY_NS) == INT64_MAX);
+}
+
 static void what_was_read_holds_for_a_moment(void **state)
 {
     struct card *cards = *state;
@@ -563,6 +578,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_wants_the_card_is_seen_by_the_others_for_a_while,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_wanted_it_lately_is_known_for_longer, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(what_was_read_holds_for_a_moment, set_up, tear_down),
         cmocka_unit_test_setup_teardown(cells_that_come_and_go_are_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_cell_that_its_owner_damaged_harms_nobody, set_up,

@@ -174,13 +174,13 @@ static void a_process_with_less_has_its_own_bucket(void **state)
     share_charge(&less, 3 * NS_PER_MS);
     assert_near(share_balance(&less, now_ns), -NS_PER_MS, 1000);
     assert_near(share_balance(&container->share, now_ns), 2 * NS_PER_MS, 1000);
-    assert_false(share_allows(&less, true, now_ns, &until_ns));
-    assert_true(share_allows(&container->share, true, now_ns, &until_ns));
+    assert_false(share_allows(&less, 0, now_ns, &until_ns));
+    assert_true(share_allows(&container->share, 0, now_ns, &until_ns));
     /* What others of the container use is not its own, but the container's debt holds it, too. */
     now_ns += 100 * NS_PER_MS;
     share_charge(&container->share, 100 * NS_PER_MS);
-    assert_false(share_allows(&less, true, now_ns, &until_ns));
-    assert_false(share_allows(&container->share, true, now_ns, &until_ns));
+    assert_false(share_allows(&less, 0, now_ns, &until_ns));
+    assert_false(share_allows(&container->share, 0, now_ns, &until_ns));
     /* One rule for all: the container's rate comes down. */
     less.is_common = true;
     (void)share_balance(&less, now_ns);
@@ -206,12 +206,12 @@ static void a_limit_may_be_lifted_any_moment(void **state)
     (void)state;
     share->is_common = true;
     share->rate = 0;
-    assert_true(share_allows(share, true, fake_now_ns, &until_ns));
+    assert_true(share_allows(share, 0, fake_now_ns, &until_ns));
     assert_true(share_balance(share, fake_now_ns) > 0);
     assert_int_equal(pthread_create(&other, NULL, lift_and_limit, share), 0);
     while (pthread_tryjoin_np(other, NULL) != 0) {
         (void)share_balance(share, fake_now_ns);
-        if (!share_allows(share, true, fake_now_ns, &until_ns))
+        if (!share_allows(share, 0, fake_now_ns, &until_ns))
             assert_true(until_ns > fake_now_ns);
         share_charge(share, 1);
     }

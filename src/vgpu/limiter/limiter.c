@@ -169,21 +169,31 @@ static int64_t look_again(const struct limiter *limiter, const struct cost *cost
     return MIN(until_ns, now_ns + PATIENCE_NS);
 }
 
-/* What is on its way is done so soon that another container need not wait for it longer. */
-static bool gives_back(struct limiter *limiter, int64_t now_ns)
+/* Until what is on its way is expected to be done; INT64_MAX: that can't be told. */
+static int64_t running_ns(struct limiter *limiter, int64_t now_ns)
 {
     const struct sample *leader = samples_leader(&limiter->samples);
 
     if (!leader)
-        return !limiter->samples.pending || limiter->issued_ns - limiter->done_ns <= OUTSTANDING_NS;
-    return limiter->samples.always == 1 &&
-           leader->started_ns + (int64_t)leader->expected_ns - now_ns <= OUTSTANDING_NS;
+        return limiter->samples.pending ? limiter->issued_ns - limiter->done_ns : 0;
+    if (limiter->samples.always > 1)
+        return INT64_MAX;
+    return leader->started_ns + (int64_t)leader->expected_ns - now_ns;
+}
+
+/* The same with one launch more; INT64_MAX also where another container had to wait for what is on
+ * its way already. */
+static int64_t back_ns(struct limiter *limiter, const struct cost *cost, int64_t now_ns)
+{
+    const int64_t left = running_ns(limiter, now_ns);
+
+    return left > OUTSTANDING_NS ? INT64_MAX : MAX(left, INT64_C(0)) + (int64_t)cost_expected(cost);
 }
 
 static bool balance_allows(struct limiter *limiter, const struct cost *cost, int64_t now_ns,
                            int64_t *ret_until_ns)
 {
-    if (share_allows(limiter->share, gives_back(limiter, now_ns), now_ns, ret_until_ns)) {
+    if (share_allows(limiter->share, back_ns(limiter, cost, now_ns), now_ns, ret_until_ns)) {
         limiter->credit.unseen_gap_ns = 0;
         return true;
     }

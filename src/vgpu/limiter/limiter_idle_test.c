@@ -77,10 +77,42 @@ static void what_is_idle_is_used_and_given_back_within_10_ms(void **unused)
     }
 }
 
+/* Who has kernels that nobody can take back borrows none beside one that comes and goes: he would
+ * hold that one up each time. */
+static void long_kernels_are_not_borrowed_beside_who_pauses(void **unused)
+{
+    static const double lengths_ms[] = {20, 300, 2000};
+    struct setup setup = {
+        .cores = 50,
+        .tenants = 2,
+        .apart = true,
+        .marks_ns = {STEADY_NS, END_NS},
+    };
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_SIZE(lengths_ms); i++) {
+        struct result got;
+        double first, second;
+
+        setup.programs[0] = trace_program(lengths_ms[i] * 1e6, 10);
+        setup.programs[1] = trace_program(20e6, 50);
+        setup.programs[1].batch = 1;
+        setup.programs[1].think_ns = 24e6;
+        got = trace_run(&setup, 7, false);
+        first = window_share(got.busy_ms[0][0], got.busy_ms[1][0], END_NS - STEADY_NS);
+        second = window_share(got.busy_ms[0][1], got.busy_ms[1][1], END_NS - STEADY_NS);
+        print_message("kernels of %4.0f ms at 10 %%: %.2f %%, beside 20 ms each 44 ms: %.2f %%\n",
+                      lengths_ms[i], first, second);
+        assert_true(first <= 10 + 100 * lengths_ms[i] * 1e6 / (END_NS - STEADY_NS));
+        assert_true(second >= 40);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_idle_is_used_and_given_back_within_10_ms),
+        cmocka_unit_test(long_kernels_are_not_borrowed_beside_who_pauses),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

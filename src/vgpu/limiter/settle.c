@@ -420,7 +420,7 @@ void limiter_poll(struct limiter *limiter)
         return;
     samples->polled_ns = now_ns;
     limiter->told_ns = MAX(limiter->told_ns, limiter->charged_ns);
-    if (samples->pending)
+    if (samples->pending && limiter->last_launch_ns)
         share_want(limiter->share, now_ns);
     limiter_claim(limiter, now_ns);
     while ((done[count] = samples_next(samples, limiter->ops, limiter->gpu, &looked, now_ns,

@@ -129,15 +129,28 @@ static bool own_share_allows(struct share *share, uint32_t own, int64_t now_ns,
     return allowed;
 }
 
+/* Nobody is to wait for what is launched now, nor is anything owed for what somebody waited for. */
+static bool may_borrow(struct share *share, int64_t back_ns, int64_t now_ns)
+{
+    const int64_t idle_ns = card_idle_ns(&share->card, now_ns);
+    const int64_t most_ns = MAX(SHARE_BACK_NS, idle_ns / SHARE_BACK_PART);
+
+    if (back_ns == INT64_MAX || idle_ns == INT64_MAX)
+        return back_ns < INT64_MAX;
+    return back_ns <= most_ns && share_balance(share, now_ns) >= -most_ns;
+}
+
 /* Of a launch that the share does not allow. */
-static bool idle_time_allows(struct share *share, bool gives_back, int64_t now_ns,
+static bool idle_time_allows(struct share *share, int64_t back_ns, int64_t now_ns,
                              int64_t *ret_until_ns)
 {
     const bool wanted = card_is_wanted(&share->card, now_ns);
+    const bool fits = back_ns < INT64_MAX;
 
-    if (wanted || !gives_back) {
+    if (wanted || !may_borrow(share, back_ns, now_ns)) {
         if (share->card.own)
-            *ret_until_ns = MIN(*ret_until_ns, now_ns + (wanted ? IDLE_LOOK_NS : QUEUE_LOOK_NS));
+            *ret_until_ns =
+                MIN(*ret_until_ns, now_ns + (wanted || fits ? IDLE_LOOK_NS : QUEUE_LOOK_NS));
         return false;
     }
     bucket_forgive(share_compute(share), now_ns);
@@ -145,10 +158,10 @@ static bool idle_time_allows(struct share *share, bool gives_back, int64_t now_n
     return true;
 }
 
-bool share_allows(struct share *share, bool gives_back, int64_t now_ns, int64_t *ret_until_ns)
+bool share_allows(struct share *share, int64_t back_ns, int64_t now_ns, int64_t *ret_until_ns)
 {
     uint32_t own = LOAD(share->rate);
 
     return !own || own_share_allows(share, own, now_ns, ret_until_ns) ||
-           idle_time_allows(share, gives_back, now_ns, ret_until_ns);
+           idle_time_allows(share, back_ns, now_ns, ret_until_ns);
 }

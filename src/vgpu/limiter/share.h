@@ -9,7 +9,10 @@
  *
  * Where the container may use what others leave idle (region/card.h), a bucket in debt does not
  * hold it while no other container wants the card, and the debt is dropped then: once another
- * comes, it is held to its rate from that moment on.
+ * comes, it is held to its rate from that moment on. Where another used the card lately, that goes
+ * for launches that are done within SHARE_BACK_NS, or within a part of the time that nobody else
+ * wanted it: that one waits no longer when it comes. What takes longer is paid for, and a debt that
+ * is larger was not made by what may be borrowed, and stays.
  *
  * One per process and device; any thread may use it.
  */
@@ -20,6 +23,10 @@
 
 #include "region/card.h"
 #include "region/region.h"
+
+/* Who comes back has the card after so long, or such a part of the time that it was away. */
+#define SHARE_BACK_NS INT64_C(10000000)
+#define SHARE_BACK_PART 20
 
 struct share {
     struct region *region;
@@ -83,9 +90,9 @@ int64_t share_balance(struct share *share, int64_t now_ns);
 int64_t share_common_balance(const struct share *share, int64_t now_ns);
 
 /* Whether a launch may be paid for; if not, it is looked at again at until_ns. Wants a turn, unless
- * the process itself had its part. gives_back: what is on its way is soon done, so that the launch
- * may use what others leave idle. */
-bool share_allows(struct share *share, bool gives_back, int64_t now_ns, int64_t *ret_until_ns);
+ * the process itself had its part. back_ns: until it and all that is on its way is expected to be
+ * done; INT64_MAX: there is too much on its way for it to use what others leave idle. */
+bool share_allows(struct share *share, int64_t back_ns, int64_t now_ns, int64_t *ret_until_ns);
 
 /* What the container's processes tell one another of it: see presence.h. */
 static inline _Atomic uint32_t (*share_parts(const struct share *share))[REGION_PARTS]
