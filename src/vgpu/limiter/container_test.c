@@ -61,9 +61,15 @@ static void free_container(struct container *container)
 
 /* Credit */
 
-/* How many of a thousand threads' launches go in ten seconds, of a shape that takes so long, at
- * such a debt. */
-static unsigned gone_on_credit(double length_ns, int64_t debt_ns)
+struct circumstances {
+    double length_ns; /* of the shape's kernels */
+    int64_t debt_ns;
+    bool suspended;
+    bool betters; /* of higher priority used the card lately; half of the time is charged for */
+};
+
+/* How many of a thousand threads' launches go in ten seconds. */
+static unsigned gone_on_credit(struct circumstances circumstances)
 {
     enum { THREADS = 1000 };
     struct container *container = new_container(30);
@@ -74,15 +80,20 @@ static unsigned gone_on_credit(double length_ns, int64_t debt_ns)
     int64_t until_ns;
     unsigned gone = 0;
 
+    container->share.suspended = circumstances.suspended;
+    container->share.card.has_betters = circumstances.betters;
     busy.stream = (void *)8;
     launch.stream = (void *)16;
     streams_use(&limiter->streams, &busy, fake_now_ns);
     for (unsigned i = 0; i < 10; i++)
-        (void)costs_learn(&limiter->costs, costs_of(&limiter->costs, &launch), length_ns);
+        (void)costs_learn(&limiter->costs, costs_of(&limiter->costs, &launch),
+                          circumstances.length_ns);
     for (int64_t end_ns = fake_now_ns + 10 * NS_PER_S; fake_now_ns < end_ns;
          fake_now_ns += NS_PER_MS) {
         /* The debt stays: others add to it. */
-        container->region.ext->devices[0].compute.zero_ns = fake_now_ns + debt_ns * 10 / 3;
+        container->region.ext->devices[0].compute.zero_ns =
+            fake_now_ns + circumstances.debt_ns * 10 / 3;
+        limiter->charged_ns += NS_PER_MS / 2;
         for (unsigned i = 0; i < THREADS; i++) {
             if (!limiter_may_go(limiter, &cache, &launch, &waiting[i], &until_ns))
                 continue;
@@ -102,12 +113,50 @@ static void a_crowd_gets_no_more_on_credit_than_one(void **state)
     unsigned gone;
 
     (void)state;
-    gone = gone_on_credit(500e3, NS_PER_S);
+    gone = gone_on_credit((struct circumstances){500e3, NS_PER_S});
     assert_true(gone > 150 && gone <= 200); /* each 50 ms */
-    gone = gone_on_credit(500e3, 10 * NS_PER_S);
+    gone = gone_on_credit((struct circumstances){500e3, 10 * NS_PER_S});
     assert_true(gone > 2 && gone <= 6); /* more and more slowly */
-    gone = gone_on_credit(20e6, NS_PER_S);
+    gone = gone_on_credit((struct circumstances){20e6, NS_PER_S});
     assert_true(gone > 2 && gone <= 70); /* each 160 ms */
+}
+
+/* Who is to launch nothing, or to leave the card to others, launches less and less. */
+static void who_is_stopped_has_little_credit_as_beside_betters(void **state)
+{
+    unsigned gone;
+
+    (void)state;
+    gone = gone_on_credit((struct circumstances){500e3, NS_PER_S, .suspended = true});
+    assert_true(gone > 2 && gone <= 6);
+    gone = gone_on_credit((struct circumstances){500e3, NS_PER_S, .betters = true});
+    assert_true(gone > 2 && gone <= 30);
+    gone = gone_on_credit((struct circumstances){20e6, NS_PER_S, .betters = true});
+    assert_true(gone > 2 && gone <= 10);
+}
+
+/* It waits for whoever lets it go on, and keeps nobody from the card meanwhile. */
+static void who_is_stopped_wants_nothing(void **state)
+{
+    struct container *container = new_container(30);
+    struct card_cell cell = {0};
+    struct waiting waiting = {0};
+    struct launch_cache cache = {0};
+    struct launch launch = launch_of(0x2000, 1);
+    int64_t until_ns = 0;
+
+    (void)state;
+    container->share.card.own = &cell;
+    container->share.card.has_betters = true;
+    container->share.suspended = true;
+    assert_false(limiter_may_go(&container->limiter, &cache, &launch, &waiting, &until_ns));
+    assert_true(until_ns > fake_now_ns);
+    assert_true(cell.wanted_until_ns == 0 && cell.busy_until_ns == 0);
+    container->share.suspended = false;
+    (void)limiter_may_go(&container->limiter, &cache, &launch, &waiting, &until_ns);
+    assert_true(cell.wanted_until_ns > fake_now_ns);
+    container->share.card.own = NULL;
+    free_container(container);
 }
 
 static void what_is_not_busy_gives_no_credit(void **state)
@@ -222,6 +271,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crowd_gets_no_more_on_credit_than_one),
+        cmocka_unit_test(who_is_stopped_has_little_credit_as_beside_betters),
+        cmocka_unit_test(who_is_stopped_wants_nothing),
         cmocka_unit_test(what_is_not_busy_gives_no_credit),
         cmocka_unit_test(caches_go_stale_when_the_helper_begins_to_rest),
         cmocka_unit_test(a_process_with_less_has_its_own_bucket),

@@ -16,6 +16,7 @@
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
 #define CREDIT_MOST_NS INT64_C(160000000) /* lest what stands behind ten others never goes, */
 #define CREDIT_DEBT_NS (5 * NS_PER_S)     /* while the debt is not more than this */
+#define BETTERS_PART 10                   /* beside others that go first, a tenth of it */
 #define PATIENCE_NS INT64_C(50000000)     /* held so long beside unmeasured work, one goes */
 #define THREAD_CREDIT_NS 128e3            /* charged at once, launched for without looking */
 #define BUSY_NS (20 * NS_PER_MS)          /* after a launch */
@@ -301,21 +302,37 @@ static bool completions_allow(struct limiter *limiter, const struct launch *laun
     return !pause || cuts_wait(limiter, waiting, pause, now_ns, ret_until_ns);
 }
 
+/* Whether it goes on credit, whatever holds it: by this balance, and beside others that go first as
+ * if that were less. */
+static bool may_owe(struct limiter *limiter, const struct launch *launch, const struct cost *cost,
+                    struct waiting *waiting, int64_t balance, int64_t now_ns)
+{
+    if (balance > INT64_MIN)
+        balance -= BETTERS_PART * (limiter->charged_ns - limiter->credit.ranked_ns);
+    waiting->on_credit = (goes_on_credit(limiter, launch, cost, balance, now_ns) ||
+                          goes_unseen(limiter, launch, cost, waiting, balance, now_ns)) &&
+                         !is_full(limiter);
+    return waiting->on_credit;
+}
+
 bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
                     const struct launch *launch, struct waiting *waiting, int64_t *ret_until_ns)
 {
     const struct cost *cost;
     int64_t now_ns, balance;
-    bool yields, ranked, betters;
+    bool stopped, yields, ranked, betters;
 
     waiting->entered_ns = waiting->since_ns ? 0 : limiter_now(limiter);
     waiting->since_ns = waiting->since_ns ? waiting->since_ns : waiting->entered_ns;
     limiter_poll(limiter);
     now_ns = limiter_now(limiter);
-    yields = share_yields(limiter->share, now_ns, limiter->ahead.until_ns, ret_until_ns);
+    stopped = share_is_stopped(limiter->share, now_ns, ret_until_ns);
+    yields = stopped || share_yields(limiter->share, now_ns, limiter->ahead.until_ns, ret_until_ns);
     ranked = share_is_ranked(limiter->share);
     betters = share_has_betters(limiter->share);
-    if (ranked || yields || share_is_limited(limiter->share))
+    if (!betters)
+        limiter->credit.ranked_ns = limiter->charged_ns;
+    if (!stopped && (ranked || yields || share_is_limited(limiter->share)))
         share_want(limiter->share, now_ns);
     if (!yields && !betters && !share_is_limited(limiter->share))
         return true;
@@ -327,15 +344,13 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
         return !lacks_sample(limiter, cache, cost) ||
                cuts_wait(limiter, waiting, ROOM_NS, now_ns, ret_until_ns);
     balance = share_balance(limiter->share, now_ns);
-    waiting->on_credit = (goes_on_credit(limiter, launch, cost, balance, now_ns) ||
-                          goes_unseen(limiter, launch, cost, waiting, balance, now_ns)) &&
-                         !is_full(limiter);
-    if (waiting->on_credit ||
+    if (may_owe(limiter, launch, cost, waiting, stopped ? INT64_MIN : balance, now_ns) ||
         (!yields && !betters && fits_beside(limiter, launch, cost, now_ns) && !is_full(limiter)))
         return true;
     if (yields) {
         limiter_was_held(limiter, waiting);
-        limiter_claim_next(limiter, now_ns, *ret_until_ns);
+        if (!stopped)
+            limiter_claim_next(limiter, now_ns, *ret_until_ns);
         *ret_until_ns = look_again(limiter, cost, now_ns, *ret_until_ns);
         return false;
     }

@@ -201,6 +201,7 @@ struct limiter {
         int64_t due_ns; /* when a launch may go although a kernel of ours is overdue; 0: none is */
         int64_t gap_ns;
         int64_t unseen_due_ns, unseen_gap_ns; /* the same where what runs was not measured */
+        int64_t ranked_ns; /* charged when no other of higher priority had used the card lately */
     } credit;
 
     struct {

@@ -53,14 +53,11 @@ void share_count(struct share *share, int64_t amount_ns)
     note_busy(share, amount_ns);
 }
 
-bool share_yields(struct share *share, int64_t now_ns, int64_t own_until_ns, int64_t *ret_until_ns)
+bool share_is_stopped(const struct share *share, int64_t now_ns, int64_t *ret_until_ns)
 {
     *ret_until_ns = now_ns + BLOCK_LOOK_NS;
-    if (LOAD(share->suspended))
-        return true;
-    if (!LOAD(share->heeds_block) || LOAD(share->region->base->recent_kernel) >= 0)
-        return card_yields(&share->card, now_ns, own_until_ns, ret_until_ns);
-    return true;
+    return LOAD(share->suspended) ||
+           (LOAD(share->heeds_block) && LOAD(share->region->base->recent_kernel) < 0);
 }
 
 static void set_rates(struct share *share, uint32_t own, int64_t now_ns)

@@ -54,9 +54,17 @@ static inline bool share_is_limited(const struct share *share)
             atomic_load_explicit(&share->region->base->utilization_switch, memory_order_relaxed));
 }
 
+/* Whether no launch goes whoever else wants the card: the process is suspended by its limits, or
+ * blocked by HAMi's monitor. If so, it is looked at again at until_ns. */
+bool share_is_stopped(const struct share *share, int64_t now_ns, int64_t *ret_until_ns);
+
 /* Whether the card is left to others of higher priority: no launch goes, limited or not. If so, it
  * is looked at again at until_ns. own_until_ns: when what was launched is expected to be done. */
-bool share_yields(struct share *share, int64_t now_ns, int64_t own_until_ns, int64_t *ret_until_ns);
+static inline bool share_yields(struct share *share, int64_t now_ns, int64_t own_until_ns,
+                                int64_t *ret_until_ns)
+{
+    return card_yields(&share->card, now_ns, own_until_ns, ret_until_ns);
+}
 
 /* Whether others of lower priority use the card, too: they are told of each launch. */
 static inline bool share_has_lessers(const struct share *share)
