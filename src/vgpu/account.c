@@ -3,6 +3,7 @@
 /* What this process charges and gives back, on the ledger, in its own count, in HAMi's mirror. */
 
 #include "region/ledger.h"
+#include "vgpu/contexts.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
 
@@ -32,13 +33,22 @@ struct vgpu_device *vgpu_current_device(void)
     return device;
 }
 
+/* A context that has ended is no known one either: of that the driver says so. */
+bool vgpu_gives_nothing(void)
+{
+    enum vgpu_mode mode = vgpu_mode();
+    struct vgpu_device *device;
+
+    return mode == VGPU_DENIED || (mode == VGPU_ON && context_current() == CONTEXTS_MAX &&
+                                   find_current(&device) == CUDA_SUCCESS);
+}
+
 CUresult vgpu_find_granted(struct vgpu_device **ret_device)
 {
-    CUresult result = find_current(ret_device);
-
-    if (*ret_device && !(*ret_device)->granted)
-        *ret_device = NULL;
-    return result;
+    *ret_device = NULL;
+    if (vgpu_gives_nothing())
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return vgpu_mode() == VGPU_ON ? find_current(ret_device) : CUDA_SUCCESS;
 }
 
 /* HAMi's readers know the kinds apart. */

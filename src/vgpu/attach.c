@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "region/bucket.h"
 #include "region/ledger.h"
+#include "vgpu/contexts.h"
 #include "vgpu/graphs.h"
 #include "vgpu/pools.h"
 #include "vgpu/real.h"
@@ -305,6 +306,10 @@ static int find_devices(struct error *err)
     for (unsigned i = 0; i < (unsigned)count; i++) {
         if (!describe_device(i, &vgpu.devices[i]))
             return error_set(err, -EIO, "device %u: the driver does not describe it", i);
+        /* A context there may be current and not known yet: as if there were one, no launch passes
+         * as what was paid for, or seen, in another. */
+        if (!vgpu.devices[i].granted)
+            atomic_fetch_add(&contexts_live, 1);
         r = open_card(&vgpu.devices[i], err);
         if (r < 0)
             return r;

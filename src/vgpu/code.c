@@ -50,17 +50,9 @@ void code_forget_functions(void)
 
 CUresult code_begin_loading(struct code_loading *loading, bool anywhere)
 {
-    enum vgpu_mode mode = vgpu_mode();
-    CUresult result;
+    CUresult result = vgpu_find_granted(&loading->device);
 
-    loading->device = NULL;
-    if (mode == VGPU_DENIED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (mode != VGPU_ON)
-        return CUDA_SUCCESS;
-
-    result = vgpu_find_granted(&loading->device);
-    if (result != CUDA_SUCCESS && !anywhere)
+    if (result != CUDA_SUCCESS && (!anywhere || result == CUDA_ERROR_OUT_OF_MEMORY))
         return result;
     if (!loading->device || overhead_begin(&loading->overhead, loading->device, OVERHEAD_CODE, 0))
         return CUDA_SUCCESS;

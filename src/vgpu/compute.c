@@ -380,15 +380,15 @@ CUresult compute_admit(const struct launch *launch, struct compute_ticket *ticke
     CUcontext context;
     CUresult result;
 
-    *ticket = (struct compute_ticket){
-        .captured = vgpu_mode() == VGPU_ON && begin_captured(launch),
-    };
+    *ticket = (struct compute_ticket){0};
+    if (vgpu_gives_nothing()) /* one that was made unseen is known from now on */
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    ticket->captured = vgpu_mode() == VGPU_ON && begin_captured(launch);
     if (ticket->captured)
         ticket->passed_ns = clock_now_ns();
     if (vgpu_mode() != VGPU_ON || ticket->captured)
         return CUDA_SUCCESS;
     (void)vgpu_refresh();
-    (void)context_current(); /* one that was made unseen is known from now on */
     context = compute_context_of(launch);
     if (!context)
         return compute_without_context(launch);

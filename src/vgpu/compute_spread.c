@@ -73,9 +73,10 @@ CUresult compute_admit_spread(const struct launch *launch, unsigned devices,
     CUresult result;
     unsigned here;
 
-    *spread = (struct compute_spread){
-        .captured = compute_begin_captured(launch->stream, launch->per_thread),
-    };
+    *spread = (struct compute_spread){0};
+    if (vgpu_gives_nothing())
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    spread->captured = compute_begin_captured(launch->stream, launch->per_thread);
     /* Where the capture is lost in the call, that is paid for on the stream's device. */
     if (spread->captured) {
         spread->own.captured = true;

@@ -18,7 +18,8 @@ enum {
 
 /*
  * The calling thread's current context, entered if new: its number, 0 when there is none,
- * CONTEXTS_MAX where it can't be held to the limit: its memory is to be refused.
+ * CONTEXTS_MAX where it can't be held to the limit, or is on a device that is not granted: nothing
+ * is given there (vgpu_gives_nothing()).
  */
 unsigned context_current(void);
 

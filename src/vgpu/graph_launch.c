@@ -301,6 +301,8 @@ CUresult graphs_begin_launch(struct graphs_launch *launch, CUgraphExec exec, CUs
     CUresult result;
 
     *launch = (struct graphs_launch){0};
+    if (vgpu_gives_nothing())
+        return CUDA_ERROR_OUT_OF_MEMORY;
     if (vgpu_mode() != VGPU_ON)
         return CUDA_SUCCESS;
     lock_read(&launching);

@@ -100,30 +100,33 @@ static struct vgpu_device *exceeded_elsewhere(const struct making *making)
     return NULL;
 }
 
-static void begin_making(struct making *making, CUgraph graph)
+/* False: nothing is to be made. */
+static bool begin_making(struct making *making, CUgraph graph)
 {
     struct vgpu_device *device;
     unsigned nodes;
 
     *making = (struct making){.full = NULL};
+    if (vgpu_find_granted(&device) == CUDA_ERROR_OUT_OF_MEMORY)
+        return false;
     if (vgpu_mode() != VGPU_ON)
-        return;
-    (void)vgpu_find_granted(&device);
+        return true;
     /* What graphs before took may have come to more than the limit. */
     if (device && hidden_is_full(device)) {
         making->full = device;
-        return;
+        return true;
     }
     nodes = count_nodes(graph);
     if (atomic_fetch_add(&unmeasured_nodes, nodes) + nodes < MANY_NODES &&
         !is_full_elsewhere(device))
-        return;
+        return true;
     /* Until this one is known to fit, the next one is measured, too. */
     atomic_store(&unmeasured_nodes, MANY_NODES);
     if (code_begin_loading(&making->loading, true) != CUDA_SUCCESS)
         making->full = device;
     else
         begin_elsewhere(making, device);
+    return true;
 }
 
 static CUresult end_measured(struct making *making, CUgraphExec made, CUresult result)
@@ -175,6 +178,18 @@ static CUresult end_making(struct making *making, CUgraphExec made, CUresult res
 
 /* Making what is launched */
 
+/* Or may. */
+static bool runs_where_not_granted(CUgraphExec exec)
+{
+    const unsigned homes = graph_homes_of(exec);
+
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (homes & 1u << i && !vgpu.devices[i].granted)
+            return true;
+    }
+    return false;
+}
+
 /* One that nobody can know the demand of is not made. */
 static CUresult instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
 {
@@ -184,12 +199,13 @@ static CUresult instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
         (void)REAL(cuGraphExecDestroy)(*exec);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (result == CUDA_SUCCESS)
-        graph_homes_made(*exec, graph);
-    if (result != CUDA_SUCCESS || !graphs_allocate() || vgpu_mode() != VGPU_ON)
+    if (result != CUDA_SUCCESS || vgpu_mode() != VGPU_ON)
         return result;
-    if (graph_demand_of(&demand, graph) &&
-        (!graph_demand_is_any(&demand) || graph_demand_remember(*exec, &demand)))
+    graph_homes_made(*exec, graph);
+    if (!runs_where_not_granted(*exec) &&
+        (!graphs_allocate() ||
+         (graph_demand_of(&demand, graph) &&
+          (!graph_demand_is_any(&demand) || graph_demand_remember(*exec, &demand)))))
         return CUDA_SUCCESS;
     graph_homes_ended(*exec);
     (void)REAL(cuGraphExecDestroy)(*exec);
@@ -204,7 +220,8 @@ static CUresult instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
     bool held;                                                                                     \
                                                                                                    \
     (void)real_driver();                                                                           \
-    begin_making(&making, graph);                                                                  \
+    if (!begin_making(&making, graph))                                                             \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     held = graphs_begin_change();                                                                  \
     result = instantiated(own, graph, REAL(name)(own, __VA_ARGS__));                               \
     graphs_end_change(held);                                                                       \
@@ -247,7 +264,8 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANT
 
     if (uploads)
         own.flags &= ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
-    begin_making(&making, graph);
+    if (!begin_making(&making, graph))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     held = graphs_begin_change();
     result = driver(exec ? &made : NULL, graph, &own);
     params->hErrNode_out = own.hErrNode_out;

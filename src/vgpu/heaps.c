@@ -96,14 +96,9 @@ static CUresult set_limit(struct vgpu_device *device, CUlimit limit, size_t valu
 
 PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
-    enum vgpu_mode mode = vgpu_mode();
-    struct vgpu_device *device = NULL;
-    CUresult result = CUDA_SUCCESS;
+    struct vgpu_device *device;
+    CUresult result = vgpu_find_granted(&device);
 
-    if (mode == VGPU_DENIED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (mode == VGPU_ON)
-        result = vgpu_find_granted(&device);
     if (result != CUDA_SUCCESS)
         return result;
     if (!device)
@@ -161,7 +156,8 @@ CUresult heaps_begin_launch(struct heap_growth *growth, const void *function)
     uint64_t units;
     size_t stack;
 
-    (void)vgpu_find_granted(&device);
+    if (vgpu_find_granted(&device) == CUDA_ERROR_OUT_OF_MEMORY)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     if (!device || atomic_load(&device->limit_units) == LEDGER_UNITS_MAX)
         return CUDA_SUCCESS;
     stack = stack_of(function, device);

@@ -9,6 +9,7 @@
 #include "vgpu/hidden.h"
 #include "vgpu/managed.h"
 #include "vgpu/overhead.h"
+#include "vgpu/primary.h"
 #include "vgpu/real.h"
 
 /* Libraries are loaded into every context there is, unless that waits till they are needed. */
@@ -33,6 +34,9 @@ static bool settle_others(const struct vgpu_device *but)
     for (unsigned i = 0; i < vgpu.device_count; i++) {
         struct vgpu_device *device = &vgpu.devices[i];
 
+        /* Into a context there it was loaded, too, and nobody counts that. */
+        if (!device->granted)
+            fits = fits && !primary_is_active(device->handle);
         if (device == but || !device->granted || !holds_any(device))
             continue;
         (void)hidden_settle(device);
@@ -191,6 +195,8 @@ static CUresult found_function(CUresult result)
 }
 
 #define FIND(name, ...)                                                                            \
+    if (vgpu_gives_nothing())                                                                      \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     (void)real_driver();                                                                           \
     return found_function(REAL(name)(__VA_ARGS__))
 
@@ -203,6 +209,8 @@ PUBLIC CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
 {
     CUresult result;
 
+    if (vgpu_gives_nothing())
+        return CUDA_ERROR_OUT_OF_MEMORY;
     (void)real_driver();
     result = found_function(REAL(cuLibraryGetModule)(module, library));
     if (result == CUDA_SUCCESS)
@@ -219,6 +227,8 @@ PUBLIC CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
     CUresult result;
 
+    if (vgpu_gives_nothing())
+        return CUDA_ERROR_OUT_OF_MEMORY;
     (void)real_driver();
     result = found_function(REAL(cuKernelGetFunction)(function, kernel));
     if (result == CUDA_SUCCESS)

@@ -77,14 +77,22 @@ static unsigned device_number(const struct vgpu_device *device)
 
 static CUresult retain_active(struct vgpu_device *device, CUcontext *context)
 {
-    CUresult result = REAL(cuDevicePrimaryCtxRetain)(context, device->handle);
-    struct context known;
+    struct context known = {0};
+    CUcontext handle;
+    CUresult result = REAL(cuDevicePrimaryCtxRetain)(&handle, device->handle);
 
     if (result != CUDA_SUCCESS)
         return result;
+    if (!contexts_find(handle, &known)) {
+        (void)contexts_adopt(handle, device, true);
+        (void)contexts_find(handle, &known);
+    }
+    if (known.refused) {
+        (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     retained[device_number(device)]++;
-    if (!contexts_find(*context, &known))
-        (void)contexts_adopt(*context, device, true);
+    *context = handle;
     return result;
 }
 

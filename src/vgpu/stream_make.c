@@ -121,17 +121,10 @@ static CUresult make(CUstream *stream, struct vgpu_device *device, const struct 
     return result;
 }
 
-/* Where nothing is current the driver's word for that is the answer. */
-static CUresult find_current(struct vgpu_device **ret_device)
-{
-    *ret_device = NULL;
-    return vgpu_mode() == VGPU_ON ? vgpu_find_granted(ret_device) : CUDA_SUCCESS;
-}
-
 static CUresult make_in_current(CUstream *stream, const struct wanted *wanted)
 {
     struct vgpu_device *device;
-    CUresult result = find_current(&device);
+    CUresult result = vgpu_find_granted(&device);
 
     return result == CUDA_SUCCESS ? make(stream, device, wanted) : result;
 }
@@ -154,9 +147,10 @@ PUBLIC CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsig
     struct vgpu_device *device;
     struct allocation entry;
 
-    (void)find_current(&device);
     if (allocations_look(ALLOCATION_MODULE, (uint64_t)(uintptr_t)green, &entry))
         device = &vgpu.devices[entry.device];
+    else if (vgpu_find_granted(&device) == CUDA_ERROR_OUT_OF_MEMORY)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return make(stream, device,
                 &(struct wanted){REAL_cuGreenCtxStreamCreate, green, flags, priority});
 }

@@ -113,9 +113,15 @@ static inline struct vgpu_device *vgpu_likely_device(void)
 {
     return vgpu.device_count == 1 ? &vgpu.devices[0] : vgpu_current_device();
 }
-/* NULL also where that is not granted: no memory is given there. An error: there is none, and who
- * is about to take memory of it answers so, since a signal's handler could make a context current
- * before the driver looks. */
+/*
+ * Whether nothing may be made in the calling thread's current context, or run there: it can't be
+ * held to limits (contexts.h), or there are limits and they can't be enforced. Who is asked for
+ * either then answers that there is no memory, whatever would be made. False where none is current.
+ */
+bool vgpu_gives_nothing(void);
+/* The current device, for who is about to take memory of it: NULL where nothing is to be accounted.
+ * An error is the answer: that, or there is no context, since a signal's handler could make one
+ * current before the driver looks. */
 CUresult vgpu_find_granted(struct vgpu_device **ret_device);
 
 /* One line on stderr, once per process and kind. */
