@@ -372,18 +372,17 @@ int limits_parse(struct limits *limits, const char *text, struct error *err)
 
 int limits_parse_environment(struct limits *limits, char *const *environment, struct error *err)
 {
-    int r;
+    int first = 0, r;
 
     for (enum pass pass = PASS_ALL_DEVICES; pass <= PASS_ONE_DEVICE; pass++) {
         for (char *const *p = environment; p && *p; p++) {
-            r = apply(limits, pass, *p, err);
-            if (r < 0)
-                return r;
+            r = apply(limits, pass, *p, first < 0 ? NULL : err);
+            first = first < 0 ? first : r;
         }
     }
 
     finish(limits);
-    return 0;
+    return first;
 }
 
 void limits_lower(struct limits *limits, const struct limits *other)

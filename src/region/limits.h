@@ -80,7 +80,8 @@ bool limits_any(const struct limits *limits);
  */
 int limits_parse(struct limits *limits, const char *text, struct error *err);
 
-/* Adds what the environment (environ's form, terminated by NULL) says. */
+/* Adds what the environment (environ's form, terminated by NULL) says. Where a value can't be read
+ * the others are added all the same; the error is of the first such. */
 int limits_parse_environment(struct limits *limits, char *const *environment, struct error *err);
 
 /* Lowers each limit to the other's where that is lower and not what was given in the beginning;

@@ -134,6 +134,23 @@ static void the_environment_only_lowers_a_file(void **state)
     assert_false(limits.allow_unaccounted);
 }
 
+static void what_can_not_be_read_in_the_environment_is_told_and_the_rest_is_added(void **state)
+{
+    char *environment[] = {
+        (char *)"CUDA_DEVICE_MEMORY_LIMIT=garbage", (char *)"CUDA_DEVICE_MEMORY_LIMIT_1=1g",
+        (char *)"CUDA_DEVICE_SM_LIMIT_1=x", (char *)"CUDA_DEVICE_SM_LIMIT_0=20", NULL};
+    struct limits limits = LIMITS_INIT;
+    struct error err = ERROR_INIT;
+
+    (void)state;
+    assert_int_equal(limits_parse_environment(&limits, environment, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "MEMORY_LIMIT=garbage"));
+    assert_int_equal(limits.devices[0].memory_bytes, 0);
+    assert_int_equal(limits.devices[1].memory_bytes, GIB);
+    assert_int_equal(limits.devices[0].cores, 20);
+    assert_int_equal(limits.devices[1].cores, 0);
+}
+
 static void what_the_environment_was_given_lowers_no_raise(void **state)
 {
     static const char raised[] = "CUDA_DEVICE_MEMORY_LIMIT_0=2g\nCUDA_DEVICE_SM_LIMIT_0=60\n"
@@ -247,6 +264,7 @@ int main(void)
         cmocka_unit_test(a_key_that_is_nearly_one_is_another),
         cmocka_unit_test(what_means_no_limit_is_none),
         cmocka_unit_test(the_environment_only_lowers_a_file),
+        cmocka_unit_test(what_can_not_be_read_in_the_environment_is_told_and_the_rest_is_added),
         cmocka_unit_test(what_the_environment_was_given_lowers_no_raise),
         cmocka_unit_test(a_priority_of_any_size_is_one),
         cmocka_unit_test(words_of_hami_mean_what_they_say),

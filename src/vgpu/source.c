@@ -141,8 +141,11 @@ static int read_limits(struct limits *limits, bool *ret_from_file, struct error 
     *ret_from_file = len >= 0;
 
     r = limits_parse_environment(&environment, environ, err);
-    if (r < 0)
+    /* The tenant's words can lower the file's limits, not keep them from being in force. */
+    if (r < 0 && !*ret_from_file)
         return r;
+    if (r < 0)
+        vgpu_say(VGPU_WORD_LIMITS, "%s; it is passed over, since %s rules", err->text, source.path);
     if (!*ret_from_file) {
         *limits = environment;
         return 0;

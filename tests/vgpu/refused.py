@@ -158,10 +158,25 @@ def check_denied():
     one.finish()
 
 
+def check_unreadable():
+    """What the tenant writes into the environment changes nothing where a file rules."""
+    for key, value in (("CUDA_DEVICE_MEMORY_LIMIT", "garbage"), ("CUDA_DEVICE_CONTEXT_SIZE", "x"), ("CUDA_TASK_PRIORITY", "-")):
+        machine = Machine(memory=4 * GIB, context=CONTEXT)
+        library = container(CUDA_DEVICE_MEMORY_LIMIT=LIMIT)
+        one = Tenant(bare_environment(machine, LD_PRELOAD=library, CUDA_DEVICE_MEMORY_LIMIT_0=LIMIT - 2 * MIB, **{key: value}))
+        one.begin(0)
+        room = LIMIT - 2 * MIB - CONTEXT
+        takes = [one.call("cuMemAlloc_v2", f"n{slot('ptr', i)}", size) for i, size in enumerate((room + MIB, room), 1)]
+        check_equal(takes, [OUT_OF_MEMORY, 0], f"{key}={value} beside a file of limits: they are in force, and lowered by what can be read")
+        said = one.finish()
+        check_equal([f'"{key}={value}" can\'t be read' in line for line in said.splitlines()], [True], "which is said, once")
+
+
 for visible in ("granted", "all"):
     for cores in (30, None):
         check_not_given(visible, cores)
 check_graph_of_other()
 check_eager()
 check_denied()
+check_unreadable()
 finish()
