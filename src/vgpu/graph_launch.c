@@ -364,11 +364,14 @@ void graphs_end_launch(struct graphs_launch *launch)
 }
 
 /* What the driver says of calls that a captured stream forbids, and its capture is invalid from
- * then on: by one that takes nothing, should the capture have ended meanwhile. */
+ * then on: by one that takes nothing, should the capture have ended meanwhile. That one would be
+ * refused for others' captures, too. */
 static CUresult forbid_in_capture(CUstream stream, bool per_thread)
 {
+    struct real_relaxed relaxed = real_relax();
     CUresult result = per_thread ? REAL(cuStreamQuery_ptsz)(stream) : REAL(cuStreamQuery)(stream);
 
+    real_end_relaxed(&relaxed);
     return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_NOT_SUPPORTED
                                                                     : result;
 }

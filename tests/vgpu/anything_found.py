@@ -168,4 +168,23 @@ call 0 s cuLaunchKernel h228 i1 i0 i1 i1 i1 i1 i0 i0 k2000,0 i0
 call 0 s cuMemGetInfo_v2 o8 o8
 """,
     ),
+    (
+        "an upload into a captured stream invalidates its capture also where another one forbids the thread much",
+        {},
+        BEGIN
+        + """
+call 0 s cuGraphCreate n257 i0
+call 0 s cuGraphAddNode_v2 n673 h257 i0 i0 i0 A321,0,1048576,1
+call 0 s cuGraphInstantiateWithFlags n289 h257 i0
+call 0 s cuStreamCreate n65 i1
+call 0 s cuStreamCreate n66 i1
+call 1 s cuCtxSetCurrent h33
+call 1 s cuStreamBeginCapture_v2 h65 i0
+call 0 s cuStreamBeginCapture_v2 h66 i2
+call 0 s cuGraphUpload h289 h66
+call 0 s cuMemAllocAsync n326 i512 h66
+call 0 s cuStreamEndCapture h66 n258
+call 1 s cuStreamEndCapture h65 n259
+""",
+    ),
 ]
