@@ -440,9 +440,10 @@ bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant)
 {
     CUdeviceptr made = 0;
 
-    if (!atomic_load(&vgpu.oversubscribed) ||
-        place_on_host(&made, bytes, CU_MEM_ATTACH_GLOBAL, grant, true) != CUDA_SUCCESS)
+    if (place_on_host(&made, bytes, CU_MEM_ATTACH_GLOBAL, grant, true) != CUDA_SUCCESS) {
+        grant_cancel(grant);
         return false;
+    }
     atomic_fetch_add(&grant->device->managed_units, grant->units);
     managed_count_spilled((int64_t)grant->units);
     grant_end(grant);

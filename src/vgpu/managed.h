@@ -12,10 +12,8 @@
 bool managed_begin_free(CUdeviceptr ptr, struct allocation *entry);
 void managed_end_free(CUdeviceptr ptr, const struct allocation *entry, bool freed);
 
-/*
- * Linear memory that the driver has no room for, though the limit has: made on the host if the card
- * is oversubscribed. Ends the grant. False, and nothing is done, where that is not so or can't be.
- */
+/* Linear memory that an oversubscribed card has no room for, though the limit has: made on the
+ * host, charged what the grant is. Ends the grant; cancels it where that can't be: false. */
 bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant);
 
 /*

@@ -127,6 +127,22 @@ static bool adjust_alloc(struct grant *grant, uint64_t bytes)
     return fits;
 }
 
+/* The card has no room: if it is oversubscribed, the memory is made on the host, where it shares no
+ * page: it leaves the pages, and is charged by its own size. False: the grant is cancelled. */
+static bool spill_alloc(CUdeviceptr *ptr, uint64_t bytes, struct grant *grant)
+{
+    struct vgpu_device *device = grant->device;
+    bool spilled;
+
+    grant_begin_moving(device);
+    alloc_cancel(grant);
+    grant->units = grant->piece;
+    spilled =
+        atomic_load(&vgpu.oversubscribed) && grant_take(grant) && managed_spill(ptr, bytes, grant);
+    grant_end_moving(device);
+    return spilled;
+}
+
 PUBLIC CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
 {
     struct grant grant;
@@ -139,8 +155,8 @@ PUBLIC CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
         return REAL(cuMemAlloc_v2)(ptr, bytes);
 
     result = REAL(cuMemAlloc_v2)(&taken, bytes);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && managed_spill(ptr, bytes, &grant))
-        return CUDA_SUCCESS;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        return spill_alloc(ptr, bytes, &grant) ? CUDA_SUCCESS : result;
     if (result != CUDA_SUCCESS) {
         alloc_cancel(&grant);
         return result;
@@ -203,8 +219,9 @@ PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width
         return REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element_bytes);
 
     result = REAL(cuMemAllocPitch_v2)(&taken, &row, width, height, element_bytes);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY &&
-        managed_spill(ptr, pitched_bytes(width, height), &grant)) {
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        if (!spill_alloc(ptr, pitched_bytes(width, height), &grant))
+            return result;
         *pitch = pitched_bytes(width, 1);
         return CUDA_SUCCESS;
     }

@@ -247,6 +247,31 @@ def check_oversubscribed():
     check_equal((told(region, "on_host_bytes"), machine.used()), (0, 0), "a kill leaves nothing")
 
 
+def check_small_spilled():
+    """A small piece that lives on the host has no part in the pages of those on the card: it is charged by its own size."""
+    region, machine = new_region(), new_machine()
+    one = Manager(limited_environment(machine, memory=6 * GIB, region=region, CUDA_OVERSUBSCRIBE="true")).begin()
+    near = 4 * GIB - CONTEXT - PIECE
+    pitched = lambda number: one.call("cuMemAllocPitch_v2", f"n{slot('ptr', number)}", "o8", 512, 2, 4)
+    for title, make, size in (("linear", lambda number: one.alloc(number, 1024), 1024), ("pitched", pitched, 1024)):
+        check_equal((one.alloc(1, near), one.alloc(2, PIECE), machine.used()), (0, 0, 4 * GIB), f"{title}: the card is full")
+        check_equal((make(3), make(4)), (0, 0), "small pieces are made all the same")
+        check_equal((one.charged(), told(region, "on_host_bytes")), (4 * GIB + 2 * size, 2 * size), "charged by their own size, and on the host")
+        check_equal((one.free(3), one.free(4), one.charged(), told(region, "on_host_bytes")), (0, 0, 4 * GIB, 0), "freed, nothing of them is left")
+        one.free(2)
+        check_equal((one.alloc(2, MIB), one.alloc(3, MIB - 512)), (0, 0), "what comes to the card now")
+        check_equal((one.charged(), machine.used()), (4 * GIB, 4 * GIB), "is charged its page")
+        check_equal((one.alloc(4, MIB), one.charged()), (0, 4 * GIB + MIB), "one on the host more")
+        check_equal((one.free(2), one.free(3), one.charged(), machine.used()), (0, 0, near + CONTEXT + MIB, near + CONTEXT), "does not keep that page")
+        one.must("cuDevicePrimaryCtxReset_v2", 0)
+        check_equal((told(region, "on_host_bytes"), told(region, "devices")[0]["used_bytes"]), (0, 0), "all go with their context")
+        one.must("cuDevicePrimaryCtxRetain", f"n{slot('context')}", 0)
+        one.must("cuCtxSetCurrent", f"h{slot('context')}")
+    check_equal((one.alloc(1, 6 * GIB - CONTEXT - PIECE), one.alloc(2, PIECE - MIB)), (0, 0), "up to the limit")
+    check_equal((one.alloc(3, MIB), one.alloc(4, 512)), (0, OUT_OF_MEMORY), "and no further")
+    one.finish()
+
+
 VARIABLES = b"hamisim-module 1\nsize=0\nkernel touch touches\nmanaged small 104857600\nmanaged large 629145600\n\0"
 LARGE, SMALL = 600 * MIB, 100 * MIB
 
@@ -420,6 +445,6 @@ def check_pools():
     check_equal(one.finish(), "", "nobody said a word")
 
 
-for test in (check_variables, check_oversubscribed, check_resident, check_forms, check_hidden, check_policies, check_devices, check_neighbours, check_pools):
+for test in (check_variables, check_oversubscribed, check_small_spilled, check_resident, check_forms, check_hidden, check_policies, check_devices, check_neighbours, check_pools):
     test()
 finish()
