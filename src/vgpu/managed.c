@@ -131,13 +131,21 @@ void managed_expect_pools(void)
     atomic_store(&any, true);
 }
 
-/* Its context has ended meanwhile: that end has given it back, or did not know of it. Without the
- * lock over making and freeing, which ends of contexts take with theirs. */
-static CUresult leave_late(CUdeviceptr ptr, const struct grant *grant)
+/*
+ * Asked once it is remembered and counted. It leaves if its context has ended meanwhile: that end
+ * has given it back, or did not know of it. It also leaves if a signal's handler made another
+ * context current, of the same device or not: it may live in that one, and the end of the one that
+ * is remembered would give it back early. Of other memory that is found as hidden memory; NVML
+ * lists no managed pages. Without the lock over making and freeing, which ends of contexts take
+ * with theirs.
+ */
+static bool stays(CUdeviceptr ptr, const struct grant *grant)
 {
     struct allocation entry;
     bool is_there;
 
+    if (context_current() == grant->context)
+        return true;
     begin_placing();
     is_there = allocations_take(ALLOCATION_MANAGED, ptr, &entry);
     if (is_there)
@@ -145,8 +153,7 @@ static CUresult leave_late(CUdeviceptr ptr, const struct grant *grant)
     end_placing();
     if (is_there)
         give_back(&entry);
-    grant_end(grant);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return false;
 }
 
 /* There was room, and it is charged. */
@@ -168,11 +175,12 @@ static CUresult make_charged(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
         return result;
     }
     atomic_fetch_add(&grant->device->managed_units, grant->units);
-    if (!grant_is_in_place(grant))
-        return leave_late(made, grant);
+    if (!stays(made, grant))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    else
+        *ptr = made;
     grant_end(grant);
-    *ptr = made;
-    return CUDA_SUCCESS;
+    return result;
 }
 
 static bool keep_on_host(CUdeviceptr ptr, size_t bytes, const struct vgpu_device *device)
@@ -218,6 +226,8 @@ static CUresult make_on_host(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
 
     if (result != CUDA_SUCCESS)
         return result;
+    if (!stays(made, grant))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     managed_say_kept(grant->device, bytes);
     *ptr = made;
     return CUDA_SUCCESS;
@@ -439,6 +449,7 @@ void managed_say_spilled(const struct vgpu_device *device, uint64_t bytes)
 bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant)
 {
     CUdeviceptr made = 0;
+    bool is_there;
 
     if (place_on_host(&made, bytes, CU_MEM_ATTACH_GLOBAL, grant, true) != CUDA_SUCCESS) {
         grant_cancel(grant);
@@ -446,7 +457,10 @@ bool managed_spill(CUdeviceptr *ptr, size_t bytes, const struct grant *grant)
     }
     atomic_fetch_add(&grant->device->managed_units, grant->units);
     managed_count_spilled((int64_t)grant->units);
+    is_there = stays(made, grant);
     grant_end(grant);
+    if (!is_there)
+        return false;
     managed_say_spilled(grant->device, bytes);
     *ptr = made;
     return true;

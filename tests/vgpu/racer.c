@@ -25,6 +25,7 @@ enum {
     ADDRESSES = 4096, /* pieces that may be mapped */
     RETAINS = 256,
     SPIN_MOST = 1 << 17,
+    SPILLS = 128,
     GLOBAL = 0,  /* modes of a capture: no thread may do as it likes, */
     RELAXED = 2, /* or others may */
 };
@@ -32,6 +33,7 @@ enum {
 #define PIECE ((size_t)8 << 20)
 #define FILL ((size_t)450 << 20) /* of the limit */
 #define GRAPH_PIECE ((size_t)1 << 30)
+#define SPILLED ((size_t)5 << 30) /* more than there is on the card */
 #define HALF_A_PAGE ((size_t)1 << 20)
 #define CRUMB ((size_t)128 << 10)
 
@@ -639,12 +641,13 @@ static void race_ends(void)
 
 static pthread_t interrupted;
 static volatile sig_atomic_t asking;
+static cu_handle switched_to;
 
 static void on_signal(int number)
 {
     (void)number;
     if (asking)
-        (void)cu.set_current(context);
+        (void)cu.set_current(switched_to);
     asking = 0;
 }
 
@@ -661,15 +664,22 @@ static void *interrupter(void *unused)
     return NULL;
 }
 
-static void race_interrupt(void)
+static void expect_signals(void)
 {
     const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+
+    interrupted = pthread_self();
+    (void)sigaction(SIGUSR1, &action, NULL);
+}
+
+static void race_interrupt(void)
+{
     cu_ptr ptr;
 
     while (cu.alloc(&ptr, PIECE) == CU_OK)
         ;
-    interrupted = pthread_self();
-    (void)sigaction(SIGUSR1, &action, NULL);
+    switched_to = context;
+    expect_signals();
     while (!time_is_over()) {
         must(cu.set_current(NULL), "cuCtxSetCurrent");
         asking = 1;
@@ -677,6 +687,35 @@ static void race_interrupt(void)
         asking = 0;
     }
     must(cu.set_current(context), "cuCtxSetCurrent");
+}
+
+/* A handler makes another context current while memory that the card has no room for is made on the
+ * host. That context's end takes what is in it; the rest can be freed. */
+static void spill_round(void)
+{
+    cu_ctx_create_fn *create = (cu_ctx_create_fn *)symbol("cuCtxCreate_v2");
+    cu_ctx_fn *destroy = (cu_ctx_fn *)symbol("cuCtxDestroy_v2");
+    cu_ptr ptrs[SPILLS];
+    unsigned count = 0;
+
+    must(create(&switched_to, 0, 0), "cuCtxCreate");
+    for (unsigned i = 0; i < SPILLS; i++) {
+        must(cu.set_current(context), "cuCtxSetCurrent");
+        asking = 1;
+        count += cu.alloc(&ptrs[count], SPILLED) == CU_OK;
+        asking = 0;
+    }
+    must(destroy(switched_to), "cuCtxDestroy");
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    while (count)
+        (void)cu.free(ptrs[--count]);
+}
+
+static void race_spill(void)
+{
+    expect_signals();
+    while (!time_is_over())
+        spill_round();
 }
 
 static const struct {
@@ -699,6 +738,7 @@ static const struct {
     {"refused", race_refused, freer},
     {"ends", race_ends, anew},
     {"interrupt", race_interrupt, interrupter},
+    {"spill", race_spill, interrupter},
 };
 
 int main(int argc, char **argv)
