@@ -2,9 +2,11 @@
 
 /* NVML: how much of a device is in use, and by whom. */
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/util.h"
 #include "simdriver/mig.h"
@@ -154,25 +156,23 @@ static pid_t pid_of(struct sim *sim, unsigned slot)
     return sim_pid(sim, slot);
 }
 
-/* Under the lock: those with memory on the device that are told of here. */
-static unsigned list_processes(unsigned device, unsigned max, unsigned *ret_slots, pid_t *ret_pids)
+/* Under the lock: the next of those with memory on the device that are told of here, from a slot
+ * on; 0 after the last. One after the other, since the caller's thread may have a small stack. */
+static pid_t next_process(unsigned device, unsigned *slot)
 {
     struct sim *sim = nvml_machine();
-    unsigned count = 0;
 
-    for (unsigned i = 0; i < sim->state->slots && count < max; i++) {
-        const struct sim_process *process = &sim->state->processes[i];
+    for (; *slot < sim->state->slots; (*slot)++) {
+        const struct sim_process *process = &sim->state->processes[*slot];
         pid_t pid;
 
         if (!process->in_use || !sim_used_bytes(&process->usage[device]))
             continue;
-        pid = pid_of(sim, i);
-        if (pid <= 0)
-            continue;
-        ret_slots[count] = i;
-        ret_pids[count++] = pid;
+        pid = pid_of(sim, *slot);
+        if (pid > 0)
+            return pid;
     }
-    return count;
+    return 0;
 }
 
 /* A process in several instances is in the GPU's list as often. */
@@ -185,14 +185,13 @@ static void list_part(unsigned part, struct listed *listed)
 {
     struct sim_state *s = nvml_machine()->state;
     bool is_instance = part >= SIM_MAX_GPUS;
-    unsigned slots[SIM_MAX_PROCESSES];
-    pid_t pids[SIM_MAX_PROCESSES];
-    unsigned count = list_processes(part, SIM_MAX_PROCESSES - listed->count, slots, pids);
+    pid_t pid;
 
-    for (unsigned k = 0; k < count; k++) {
+    for (unsigned slot = 0;
+         listed->count < SIM_MAX_PROCESSES && (pid = next_process(part, &slot)) > 0; slot++) {
         listed->infos[listed->count++] = (nvmlProcessInfo_v2_t){
-            .pid = (unsigned)pids[k],
-            .usedGpuMemory = sim_used_bytes(&s->processes[slots[k]].usage[part]),
+            .pid = (unsigned)pid,
+            .usedGpuMemory = sim_used_bytes(&s->processes[slot].usage[part]),
             .gpuInstanceId = is_instance ? sim_mig_id(sim_instance(s, part)->profile,
                                                       (part - SIM_MAX_GPUS) % SIM_MIG_STARTS)
                                          : NVML_NO_INSTANCE,
@@ -202,10 +201,11 @@ static void list_part(unsigned part, struct listed *listed)
 }
 
 /* The protocol of all lists: how many the caller has room for comes in, how many there are goes
- * out. */
+ * out. The caller frees the list. */
 static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, const void *infos,
-                         struct listed *ret_listed)
+                         struct listed **ret_listed)
 {
+    struct listed *listed;
     unsigned i, room;
     nvmlReturn_t r = nvml_check_any(device, &i);
 
@@ -216,29 +216,32 @@ static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, const void *i
     if (i < SIM_MAX_GPUS && nvml_machine()->state->health[i].mig && geteuid() != 0)
         return NVML_ERROR_NO_PERMISSION;
 
-    ret_listed->count = 0;
+    listed = calloc(1, sizeof(*listed));
+    if (!listed)
+        return NVML_ERROR_UNKNOWN;
     (void)nvml_enter_device(i);
     for (int part = next_part(i, -1); part >= 0; part = next_part(i, part))
-        list_part((unsigned)part, ret_listed);
+        list_part((unsigned)part, listed);
     sim_unlock(nvml_machine());
 
     room = *count;
-    *count = ret_listed->count;
-    return room < ret_listed->count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+    *count = listed->count;
+    *ret_listed = listed;
+    return room < listed->count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
                                                          nvmlProcessInfo_v1_t *infos)
 {
-    struct listed listed;
+    AUTOFREE struct listed *listed = NULL;
     nvmlReturn_t r = list(device, count, infos, &listed);
 
     if (r != NVML_SUCCESS)
         return r;
-    for (unsigned i = 0; i < listed.count; i++) {
+    for (unsigned i = 0; i < listed->count; i++) {
         infos[i] = (nvmlProcessInfo_v1_t){
-            .pid = listed.infos[i].pid,
-            .usedGpuMemory = listed.infos[i].usedGpuMemory,
+            .pid = listed->infos[i].pid,
+            .usedGpuMemory = listed->infos[i].usedGpuMemory,
         };
     }
     return NVML_SUCCESS;
@@ -248,13 +251,13 @@ PUBLIC nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device,
                                                             unsigned int *count,
                                                             nvmlProcessInfo_v2_t *infos)
 {
-    struct listed listed;
+    AUTOFREE struct listed *listed = NULL;
     nvmlReturn_t r = list(device, count, infos, &listed);
 
     if (r != NVML_SUCCESS)
         return r;
-    if (listed.count)
-        memcpy(infos, listed.infos, listed.count * sizeof(*infos));
+    if (listed->count)
+        memcpy(infos, listed->infos, listed->count * sizeof(*infos));
     return NVML_SUCCESS;
 }
 
@@ -281,7 +284,7 @@ static nvmlReturn_t list_none(nvmlDevice_t device, unsigned int *count)
 PUBLIC nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                           nvmlProcessDetailList_t *details)
 {
-    struct listed listed = {0};
+    AUTOFREE struct listed *listed = NULL;
     unsigned i;
     nvmlReturn_t r = nvml_check_any(device, &i);
 
@@ -294,12 +297,12 @@ PUBLIC nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
     if (details->mode != NVML_PROCESS_MODE_COMPUTE)
         return list_none(device, &details->numProcArrayEntries);
     r = list(device, &details->numProcArrayEntries, details->procArray, &listed);
-    for (unsigned k = 0; r == NVML_SUCCESS && k < listed.count; k++) {
+    for (unsigned k = 0; r == NVML_SUCCESS && k < listed->count; k++) {
         details->procArray[k] = (nvmlProcessDetail_v1_t){
-            .pid = listed.infos[k].pid,
-            .usedGpuMemory = listed.infos[k].usedGpuMemory,
-            .gpuInstanceId = listed.infos[k].gpuInstanceId,
-            .computeInstanceId = listed.infos[k].computeInstanceId,
+            .pid = listed->infos[k].pid,
+            .usedGpuMemory = listed->infos[k].usedGpuMemory,
+            .gpuInstanceId = listed->infos[k].gpuInstanceId,
+            .computeInstanceId = listed->infos[k].computeInstanceId,
         };
     }
     return r;
@@ -314,13 +317,14 @@ struct sampled {
     } processes[SIM_MAX_PROCESSES];
 };
 
+/* The caller frees it. */
 static nvmlReturn_t sample(nvmlDevice_t device, unsigned long long since_us,
-                           struct sampled *ret_sampled)
+                           struct sampled **ret_sampled)
 {
-    unsigned i, listed;
+    struct sampled *sampled;
+    unsigned i;
     nvmlReturn_t r = nvml_check_device(device, &i);
-    unsigned slots[SIM_MAX_PROCESSES];
-    pid_t pids[SIM_MAX_PROCESSES];
+    pid_t pid;
     const uint64_t wall_us = (uint64_t)clock_read_ns(CLOCK_REALTIME) / 1000;
     int64_t now_ns, window_ns = 0;
 
@@ -329,22 +333,24 @@ static nvmlReturn_t sample(nvmlDevice_t device, unsigned long long since_us,
     if (nvml_machine()->state->health[i].mig)
         return NVML_ERROR_NOT_SUPPORTED;
 
+    sampled = calloc(1, sizeof(*sampled));
+    if (!sampled)
+        return NVML_ERROR_UNKNOWN;
+    sampled->time_us = wall_us;
     now_ns = nvml_enter_device(i);
     if (since_us < wall_us)
         window_ns = (int64_t)MIN((uint64_t)SAMPLE_WINDOW_NS, (wall_us - since_us) * 1000);
-    listed = list_processes(i, SIM_MAX_PROCESSES, slots, pids);
-    ret_sampled->count = 0;
-    ret_sampled->time_us = wall_us;
-    for (unsigned k = 0; k < listed && window_ns > 0; k++) {
-        const struct sim_usage *usage = &nvml_machine()->state->processes[slots[k]].usage[i];
+    for (unsigned slot = 0; window_ns > 0 && (pid = next_process(i, &slot)) > 0; slot++) {
+        const struct sim_usage *usage = &nvml_machine()->state->processes[slot].usage[i];
         unsigned part = percent(&usage->history, now_ns, window_ns);
 
         if (!part)
             continue;
-        ret_sampled->processes[ret_sampled->count].pid = (unsigned)pids[k];
-        ret_sampled->processes[ret_sampled->count++].percent = part;
+        sampled->processes[sampled->count].pid = (unsigned)pid;
+        sampled->processes[sampled->count++].percent = part;
     }
     sim_unlock(nvml_machine());
+    *ret_sampled = sampled;
     return NVML_SUCCESS;
 }
 
@@ -364,19 +370,19 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                                     unsigned int *count,
                                                     unsigned long long since_us)
 {
-    struct sampled sampled;
+    AUTOFREE struct sampled *sampled = NULL;
     nvmlReturn_t r;
 
     if (!count || (*count && !samples))
         return nvml_check() == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : nvml_check();
     r = sample(device, since_us, &sampled);
     if (r == NVML_SUCCESS)
-        r = answer_samples(sampled.count, count, samples);
-    for (unsigned k = 0; r == NVML_SUCCESS && k < sampled.count; k++) {
+        r = answer_samples(sampled->count, count, samples);
+    for (unsigned k = 0; r == NVML_SUCCESS && k < sampled->count; k++) {
         samples[k] = (nvmlProcessUtilizationSample_t){
-            .pid = sampled.processes[k].pid,
-            .timeStamp = sampled.time_us,
-            .smUtil = sampled.processes[k].percent,
+            .pid = sampled->processes[k].pid,
+            .timeStamp = sampled->time_us,
+            .smUtil = sampled->processes[k].percent,
         };
     }
     return r;
@@ -385,7 +391,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 PUBLIC nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
                                                           nvmlProcessesUtilizationInfo_t *info)
 {
-    struct sampled sampled;
+    AUTOFREE struct sampled *sampled = NULL;
     nvmlReturn_t r;
 
     if (!info)
@@ -394,12 +400,12 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     r = sample(device, info->lastSeenTimeStamp, &sampled);
     if (r == NVML_SUCCESS)
-        r = answer_samples(sampled.count, &info->processSamplesCount, info->procUtilArray);
-    for (unsigned k = 0; r == NVML_SUCCESS && k < sampled.count; k++) {
+        r = answer_samples(sampled->count, &info->processSamplesCount, info->procUtilArray);
+    for (unsigned k = 0; r == NVML_SUCCESS && k < sampled->count; k++) {
         info->procUtilArray[k] = (nvmlProcessUtilizationInfo_v1_t){
-            .timeStamp = sampled.time_us,
-            .pid = sampled.processes[k].pid,
-            .smUtil = sampled.processes[k].percent,
+            .timeStamp = sampled->time_us,
+            .pid = sampled->processes[k].pid,
+            .smUtil = sampled->processes[k].percent,
         };
     }
     return r;
@@ -435,8 +441,8 @@ PUBLIC nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, unsigned in
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t list_accounted(nvmlDevice_t device, unsigned *ret_device, unsigned *ret_count,
-                                   unsigned *ret_slots, pid_t *ret_pids)
+/* With the lock, unless it fails. */
+static nvmlReturn_t begin_accounted(nvmlDevice_t device, unsigned *ret_device)
 {
     unsigned mode;
     nvmlReturn_t r = nvmlDeviceGetAccountingMode(device, &mode);
@@ -448,52 +454,54 @@ static nvmlReturn_t list_accounted(nvmlDevice_t device, unsigned *ret_device, un
     if (!mode)
         return NVML_ERROR_NOT_SUPPORTED;
     (void)nvml_enter_device(*ret_device);
-    *ret_count = list_processes(*ret_device, SIM_MAX_PROCESSES, ret_slots, ret_pids);
-    sim_unlock(nvml_machine());
     return NVML_SUCCESS;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count,
                                                 unsigned int *pids)
 {
-    unsigned i, have, slots[SIM_MAX_PROCESSES], room;
-    pid_t listed[SIM_MAX_PROCESSES];
-    nvmlReturn_t r = list_accounted(device, &i, &have, slots, listed);
+    AUTOFREE unsigned int *listed = calloc(SIM_MAX_PROCESSES, sizeof(*listed));
+    unsigned i, have = 0, room;
+    nvmlReturn_t r = listed ? begin_accounted(device, &i) : NVML_ERROR_UNKNOWN;
+    pid_t pid;
 
     if (r != NVML_SUCCESS)
         return r;
+    for (unsigned slot = 0; (pid = next_process(i, &slot)) > 0; slot++)
+        listed[have++] = (unsigned)pid;
+    sim_unlock(nvml_machine());
     if (!count || (*count && !pids))
         return NVML_ERROR_INVALID_ARGUMENT;
     room = *count;
     *count = have;
     if (room < have)
         return NVML_ERROR_INSUFFICIENT_SIZE;
-    for (unsigned k = 0; k < have; k++)
-        pids[k] = (unsigned)listed[k];
+    if (have)
+        memcpy(pids, listed, have * sizeof(*pids));
     return NVML_SUCCESS;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
                                                  nvmlAccountingStats_t *stats)
 {
-    unsigned i, have, slots[SIM_MAX_PROCESSES];
-    pid_t listed[SIM_MAX_PROCESSES];
-    nvmlReturn_t r = list_accounted(device, &i, &have, slots, listed);
+    nvmlAccountingStats_t found = {.isRunning = 1};
+    unsigned i, slot = 0;
+    nvmlReturn_t r = begin_accounted(device, &i);
+    pid_t one;
 
     if (r != NVML_SUCCESS)
         return r;
+    while ((one = next_process(i, &slot)) > 0 && (unsigned)one != pid)
+        slot++;
+    if (one > 0)
+        found.maxMemoryUsage = nvml_machine()->state->processes[slot].usage[i].peak_bytes;
+    sim_unlock(nvml_machine());
     if (!stats)
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (unsigned k = 0; k < have; k++) {
-        if ((unsigned)listed[k] != pid)
-            continue;
-        *stats = (nvmlAccountingStats_t){
-            .maxMemoryUsage = nvml_machine()->state->processes[slots[k]].usage[i].peak_bytes,
-            .isRunning = 1,
-        };
-        return NVML_SUCCESS;
-    }
-    return NVML_ERROR_NOT_FOUND;
+    if (one <= 0)
+        return NVML_ERROR_NOT_FOUND;
+    *stats = found;
+    return NVML_SUCCESS;
 }
 
 PUBLIC nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count,
