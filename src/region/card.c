@@ -91,9 +91,10 @@ void card_after_fork(struct card *card)
     card->complete = false;
 }
 
-/* What a look around finds. */
+/* What a look around finds. The cells themselves are in the card: they are too large for the stack
+ * of any thread of a program's. */
 struct found {
-    struct card_other others[CARD_CELLS];
+    struct card_other *others;
     unsigned count;
     bool own, all;
 };
@@ -138,12 +139,16 @@ struct entry {
     char name[];
 };
 
+enum {
+    ENTRIES_SIZE = 1024, /* several: a name has 255 bytes at most */
+};
+
 /* To the folder's end. -ESTALE: without the own cell it is another that somebody put in its place.
  */
 static int find_all(const struct card *card, struct found *found)
 {
     AUTOCLOSE int folder = open(card->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    _Alignas(struct entry) char entries[4096];
+    _Alignas(struct entry) char entries[ENTRIES_SIZE];
     struct stat st;
     long len;
 
@@ -167,7 +172,7 @@ static int find_all(const struct card *card, struct found *found)
 /* With the lock held, or as the card is opened. */
 static int look_around(struct card *card)
 {
-    struct found found = {.all = true};
+    struct found found = {.others = card->found, .all = true};
     int r = find_all(card, &found);
 
     if (r < 0) {

@@ -98,7 +98,8 @@ struct card {
     pthread_mutex_t lock; /* the members below */
     struct card_other others[CARD_CELLS];
     unsigned count;
-    bool complete; /* all cells are among them, and can be read */
+    bool complete;                       /* all cells are among them, and can be read */
+    struct card_other found[CARD_CELLS]; /* while it is looked around */
     _Atomic int64_t looked_ns;
     _Atomic int64_t wanted_until_ns; /* by others, as it was then */
 

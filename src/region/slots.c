@@ -24,6 +24,7 @@ enum {
     SETTLE_WAIT_MS = 50,
     CLAIM_WAIT_MS = 2000,
     MAPS_MAX = 4 << 20, /* bytes; a process can make its list as long as it likes */
+    MAPS_TEXT = 1024,   /* of it at a time: the caller may have a small stack */
 };
 
 static struct flock range_of(short type, off_t start, off_t len)
@@ -114,9 +115,10 @@ static bool maps_line_names(const char *line, uint64_t ino)
 /* Whether a process has a file mapped: it has not, once it became another program. */
 static enum maps_answer process_maps(pid_t pid, ino_t ino)
 {
-    char path[32], text[4096];
+    char path[32], text[MAPS_TEXT];
     AUTOCLOSE int fd = -1;
     size_t len = 0, sum = 0;
+    bool is_rest = false; /* of a line that was looked at */
 
     (void)snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -138,13 +140,19 @@ static enum maps_answer process_maps(pid_t pid, ino_t ino)
         text[len] = '\0';
         for (; (end = strchr(line, '\n')); line = end + 1) {
             *end = '\0';
-            if (maps_line_names(line, ino))
+            if (!is_rest && maps_line_names(line, ino))
                 return MAPS_YES;
+            is_rest = false;
         }
 
         len = strlen(line);
-        if (len == sizeof(text) - 1)
-            len = 0; /* a path longer than any of ours: what is left of the line says nothing */
+        /* A long path: the numbers come before it, and what follows of the line says nothing. */
+        if (len == sizeof(text) - 1) {
+            if (!is_rest && maps_line_names(line, ino))
+                return MAPS_YES;
+            is_rest = true;
+            len = 0;
+        }
         memmove(text, line, len);
     }
 }

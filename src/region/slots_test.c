@@ -3,8 +3,11 @@
 /* Slots, and what their processes hold: it is free once they are dead, and not before. */
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +25,16 @@ static void close_all(void)
 {
     for (int fd = 3; fd < 1024; fd++)
         (void)close(fd);
+}
+
+/* The file stays mapped, and with it the lock that its descriptors had in common. */
+static void unlock_and_close_all(void)
+{
+    struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+
+    for (int fd = 3; fd < 1024; fd++)
+        (void)fcntl(fd, F_OFD_SETLK, &all);
+    close_all();
 }
 
 static void open_and_close(void)
@@ -162,6 +175,55 @@ static void a_process_lives_until_it_is_dead(void **state)
         assert_int_equal(ledger_total(region.ext, 0), 0);
         region_close(&region);
     }
+}
+
+enum {
+    DEPTH = 8,
+};
+
+/* One folder in another, each with a name of the length that names may have. */
+static void make_deep(int folders[DEPTH + 1], const char *name)
+{
+    folders[0] = open("/tmp", O_RDONLY | O_DIRECTORY);
+    for (unsigned i = 0; i < DEPTH; i++) {
+        assert_int_equal(mkdirat(folders[i], name, 0700), 0);
+        folders[i + 1] = openat(folders[i], name, O_RDONLY | O_DIRECTORY);
+        assert_true(folders[i + 1] >= 0);
+    }
+}
+
+static void remove_deep(const int folders[DEPTH + 1], const char *name)
+{
+    for (unsigned i = DEPTH; i-- > 0;) {
+        assert_int_equal(unlinkat(folders[i], name, AT_REMOVEDIR), 0);
+        (void)close(folders[i + 1]);
+    }
+    (void)close(folders[0]);
+}
+
+static void a_process_lives_however_long_the_name_of_what_it_maps(void **state)
+{
+    char name[NAME_MAX + 1];
+    int folders[DEPTH + 1];
+    struct region region;
+    pid_t holder;
+
+    (void)state;
+    (void)snprintf(name, sizeof(name), "hami-region-%0*d", NAME_MAX - 12, (int)getpid());
+    assert_int_equal(region_open(&region, fixture_path, NULL), 0);
+    holder = start_holder(600, unlock_and_close_all);
+    (void)usleep(50000);
+    make_deep(folders, name);
+    assert_int_equal(renameat(AT_FDCWD, fixture_path, folders[DEPTH], "region"), 0);
+    assert_int_equal(region_settle(&region), 0);
+    assert_int_equal(ledger_total(region.ext, 0), 600);
+
+    assert_int_equal(unlinkat(folders[DEPTH], "region", 0), 0);
+    remove_deep(folders, name);
+    kill_holder(holder);
+    assert_int_equal(region_settle(&region), 1);
+    assert_int_equal(ledger_total(region.ext, 0), 0);
+    region_close(&region);
 }
 
 static void a_lock_that_was_lost_is_taken_again(void **state)
@@ -328,6 +390,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(what_a_killed_process_held_is_free_again),
         FIXTURE_TEST(a_process_lives_until_it_is_dead),
+        FIXTURE_TEST(a_process_lives_however_long_the_name_of_what_it_maps),
         FIXTURE_TEST(a_child_that_was_forked_unseen_is_alive),
         FIXTURE_TEST(a_parent_that_was_killed_is_dead_though_its_child_lives),
         FIXTURE_TEST(a_lock_that_was_lost_is_taken_again),

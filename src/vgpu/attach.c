@@ -248,7 +248,7 @@ static int open_card(struct vgpu_device *device, struct error *err)
 {
     const struct limits *limits = &source.limits;
     const char *cards = limits->cards[0] ? limits->cards : limits->ranks;
-    char own[CARD_PATH], folder[CARD_PATH];
+    static char own[CARD_PATH], folder[CARD_PATH]; /* with the lock */
     int r;
 
     if (!device->granted || !limits->cells[0] || device->share.card.own)

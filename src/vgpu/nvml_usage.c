@@ -7,54 +7,94 @@
 #include "vgpu/nvml.h"
 #include "vgpu/vgpu.h"
 
-struct running {
-    unsigned int pid;
-    uint64_t bytes;
+/* What a process has of a device. */
+enum part {
+    PART_BYTES,
+    PART_PERCENT, /* of its time, in the last second or so */
 };
 
-/* The container's processes that have something on a device. Returns how many there are in all. */
-static unsigned list_processes(unsigned place, struct running *list, unsigned size)
+/*
+ * The container's processes that have a part of a device, one after the other. A list of as many as
+ * there may be would be too large for the stack of any thread of a program's.
+ */
+struct listing {
+    enum part part;
+    unsigned place, next; /* slot */
+    unsigned int *count;  /* of those that the caller was told */
+    unsigned left;        /* for which it has room */
+    unsigned pid;
+    uint64_t amount;
+};
+
+static uint64_t part_of(const struct listing *listing, unsigned slot)
 {
     const struct region *region = &vgpu.region;
+
+    if (listing->part == PART_BYTES)
+        return ledger_held(region->ext, slot, listing->place) * LEDGER_UNIT;
+    return MIN(region->base->slots[slot].util[listing->place].sm_util, UINT64_C(100));
+}
+
+static bool list_next(struct listing *listing)
+{
+    while (listing->left && listing->next < REGION_SLOTS) {
+        const unsigned slot = listing->next++;
+        const int32_t pid = atomic_load(&vgpu.region.ext->slots[slot].pid);
+
+        listing->amount = pid > 0 ? part_of(listing, slot) : 0;
+        if (!listing->amount)
+            continue;
+        listing->pid = (unsigned)pid;
+        listing->left--;
+        (*listing->count)++;
+        return true;
+    }
+    return false;
+}
+
+static void list_begin(struct listing *listing, unsigned *count)
+{
+    (void)region_settle(&vgpu.region);
+    listing->left = REGION_SLOTS;
+    listing->count = count;
+}
+
+/* How many there are. Until they are listed some may go, and others come, which are left out. */
+static unsigned list_all(struct listing *listing)
+{
     unsigned count = 0;
 
-    (void)region_settle(&vgpu.region);
-    for (unsigned i = 0; i < REGION_SLOTS; i++) {
-        int32_t pid = atomic_load(&region->ext->slots[i].pid);
-        uint64_t units = pid > 0 ? ledger_held(region->ext, i, place) : 0;
-
-        if (!units)
-            continue;
-        if (count < size)
-            list[count] = (struct running){.pid = (unsigned)pid, .bytes = units * LEDGER_UNIT};
-        count++;
-    }
+    list_begin(listing, &count);
+    while (list_next(listing))
+        ;
+    listing->left = listing->next = 0;
     return count;
 }
 
-enum {
-    LIST_MAX = REGION_SLOTS,
-};
-
-/* NVML's protocol: too small a count is put right and refused. */
-static nvmlReturn_t answer_count(unsigned have, unsigned int *count, const void *infos)
+/* NVML's protocol: too small a count is put right and refused. Else they can be listed. */
+static nvmlReturn_t list_answer(struct listing *listing, unsigned have, unsigned int *count,
+                                const void *infos)
 {
-    unsigned room = *count;
+    const unsigned room = *count;
 
     *count = have;
-    return have && (room < have || !infos) ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+    if (have && (room < have || !infos))
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    *count = 0;
+    listing->count = count;
+    listing->left = have;
+    return NVML_SUCCESS;
 }
 
 static nvmlReturn_t answer_v1(nvmlDevice_t device, unsigned place, unsigned int *count,
                               nvmlProcessInfo_v1_t *infos)
 {
-    struct running list[LIST_MAX];
-    unsigned have = list_processes(place, list, LIST_MAX);
-    nvmlReturn_t result = answer_count(have, count, infos);
+    struct listing listing = {.part = PART_BYTES, .place = place};
+    nvmlReturn_t result = list_answer(&listing, list_all(&listing), count, infos);
 
     (void)device;
-    for (unsigned i = 0; result == NVML_SUCCESS && i < have; i++)
-        infos[i] = (nvmlProcessInfo_v1_t){.pid = list[i].pid, .usedGpuMemory = list[i].bytes};
+    for (unsigned i = 0; list_next(&listing); i++)
+        infos[i] = (nvmlProcessInfo_v1_t){.pid = listing.pid, .usedGpuMemory = listing.amount};
     return result;
 }
 
@@ -76,15 +116,14 @@ static struct instance instance_of(nvmlDevice_t device)
 static nvmlReturn_t answer_v2(nvmlDevice_t device, unsigned place, unsigned int *count,
                               nvmlProcessInfo_v2_t *infos)
 {
-    struct running list[LIST_MAX];
-    unsigned have = list_processes(place, list, LIST_MAX);
-    nvmlReturn_t result = answer_count(have, count, infos);
+    struct listing listing = {.part = PART_BYTES, .place = place};
+    nvmlReturn_t result = list_answer(&listing, list_all(&listing), count, infos);
     struct instance instance = instance_of(device);
 
-    for (unsigned i = 0; result == NVML_SUCCESS && i < have; i++) {
+    for (unsigned i = 0; list_next(&listing); i++) {
         infos[i] = (nvmlProcessInfo_v2_t){
-            .pid = list[i].pid,
-            .usedGpuMemory = list[i].bytes,
+            .pid = listing.pid,
+            .usedGpuMemory = listing.amount,
             .gpuInstanceId = instance.gpu,
             .computeInstanceId = instance.compute,
         };
@@ -139,9 +178,8 @@ PUBLIC nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
     nvmlProcessDetailList_t nothing = {.version = NVML_PROCESS_DETAIL_LIST_V1};
     nvmlReturn_t result =
         NVML_CALL(nvmlDeviceGetRunningProcessDetailList, device, details ? &nothing : NULL);
-    struct running list[LIST_MAX];
+    struct listing listing = {.part = PART_BYTES};
     struct instance instance;
-    unsigned have;
     int place;
 
     if (result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE)
@@ -155,15 +193,15 @@ PUBLIC nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
         return NVML_ERROR_INVALID_ARGUMENT;
     if (details->version != NVML_PROCESS_DETAIL_LIST_V1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    have = details->mode == NVML_PROCESS_MODE_COMPUTE
-               ? list_processes((unsigned)place, list, LIST_MAX)
-               : 0;
-    result = answer_count(have, &details->numProcArrayEntries, details->procArray);
+    listing.place = (unsigned)place;
+    result =
+        list_answer(&listing, details->mode == NVML_PROCESS_MODE_COMPUTE ? list_all(&listing) : 0,
+                    &details->numProcArrayEntries, details->procArray);
     instance = instance_of(device);
-    for (unsigned i = 0; result == NVML_SUCCESS && i < have; i++) {
+    for (unsigned i = 0; list_next(&listing); i++) {
         details->procArray[i] = (nvmlProcessDetail_v1_t){
-            .pid = list[i].pid,
-            .usedGpuMemory = list[i].bytes,
+            .pid = listing.pid,
+            .usedGpuMemory = listing.amount,
             .gpuInstanceId = instance.gpu,
             .computeInstanceId = instance.compute,
         };
@@ -176,27 +214,6 @@ PUBLIC nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
  * last second or so, as the processes themselves tell HAMi's readers. Where NVML has no figure, as
  * of a card in MIG mode, there is none here.
  */
-struct busy {
-    unsigned pid;
-    unsigned percent;
-};
-
-/* Fills a list of LIST_MAX with those that are busy at all. */
-static unsigned list_busy(unsigned place, struct busy *list)
-{
-    const struct region *region = &vgpu.region;
-    unsigned count = 0;
-
-    (void)region_settle(&vgpu.region);
-    for (unsigned i = 0; i < REGION_SLOTS; i++) {
-        int32_t pid = atomic_load(&region->ext->slots[i].pid);
-        uint64_t percent = MIN(region->base->slots[i].util[place].sm_util, UINT64_C(100));
-
-        if (pid > 0 && percent)
-            list[count++] = (struct busy){.pid = (unsigned)pid, .percent = (unsigned)percent};
-    }
-    return count;
-}
 
 /* Of the memory's controller nobody knows what the container's part is. */
 PUBLIC nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
@@ -204,23 +221,26 @@ PUBLIC nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
     nvmlUtilization_t own = {0}, whole;
     nvmlReturn_t result = NVML_CALL(nvmlDeviceGetUtilizationRates, device, rates ? &whole : NULL);
     int place = result == NVML_SUCCESS ? nvml_place(device) : -1;
-    struct busy list[LIST_MAX];
-    unsigned count;
+    struct listing listing = {.part = PART_PERCENT, .place = (unsigned)place};
+    unsigned count = 0;
 
     if (result != NVML_SUCCESS)
         return result;
     if (place < 0 && nvml_is_foreign(device))
         return NVML_ERROR_NO_PERMISSION;
-    count = place < 0 ? 0 : list_busy((unsigned)place, list);
-    for (unsigned i = 0; i < count; i++)
-        own.gpu = MIN(own.gpu + list[i].percent, 100u);
+    if (place >= 0)
+        list_begin(&listing, &count);
+    while (list_next(&listing))
+        own.gpu = MIN(own.gpu + (unsigned)listing.amount, 100u);
     *rates = place < 0 ? whole : own;
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t answer_samples(unsigned have, unsigned int *count, const void *samples)
+static nvmlReturn_t answer_samples(struct listing *listing, bool any, unsigned int *count,
+                                   const void *samples)
 {
-    nvmlReturn_t result = answer_count(have, count, samples);
+    const unsigned have = any ? list_all(listing) : 0;
+    nvmlReturn_t result = list_answer(listing, have, count, samples);
 
     return have ? result : NVML_ERROR_NOT_FOUND;
 }
@@ -241,8 +261,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     nvmlReturn_t result =
         NVML_CALL(nvmlDeviceGetProcessUtilization, device, NULL, count ? &nothing : NULL, since_us);
     const uint64_t now_us = (uint64_t)clock_read_ns(CLOCK_REALTIME) / 1000;
-    struct busy list[LIST_MAX];
-    unsigned have;
+    struct listing listing = {.part = PART_PERCENT};
     int place;
 
     if (!has_samples(result))
@@ -252,13 +271,13 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
         return NVML_ERROR_NO_PERMISSION;
     if (place < 0)
         return NVML_CALL(nvmlDeviceGetProcessUtilization, device, samples, count, since_us);
-    have = since_us < now_us ? list_busy((unsigned)place, list) : 0;
-    result = answer_samples(have, count, samples);
-    for (unsigned i = 0; result == NVML_SUCCESS && i < have; i++) {
+    listing.place = (unsigned)place;
+    result = answer_samples(&listing, since_us < now_us, count, samples);
+    for (unsigned i = 0; list_next(&listing); i++) {
         samples[i] = (nvmlProcessUtilizationSample_t){
-            .pid = list[i].pid,
+            .pid = listing.pid,
             .timeStamp = now_us,
-            .smUtil = list[i].percent,
+            .smUtil = (unsigned)listing.amount,
         };
     }
     return result;
@@ -271,8 +290,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
     nvmlReturn_t result =
         NVML_CALL(nvmlDeviceGetProcessesUtilizationInfo, device, info ? &nothing : NULL);
     const uint64_t now_us = (uint64_t)clock_read_ns(CLOCK_REALTIME) / 1000;
-    struct busy list[LIST_MAX];
-    unsigned have;
+    struct listing listing = {.part = PART_PERCENT};
     int place;
 
     if (!has_samples(result))
@@ -284,13 +302,14 @@ PUBLIC nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
         return NVML_CALL(nvmlDeviceGetProcessesUtilizationInfo, device, info);
     if (info->version != NVML_PROCESSES_UTILIZATION_V1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    have = info->lastSeenTimeStamp < now_us ? list_busy((unsigned)place, list) : 0;
-    result = answer_samples(have, &info->processSamplesCount, info->procUtilArray);
-    for (unsigned i = 0; result == NVML_SUCCESS && i < have; i++) {
+    listing.place = (unsigned)place;
+    result = answer_samples(&listing, info->lastSeenTimeStamp < now_us, &info->processSamplesCount,
+                            info->procUtilArray);
+    for (unsigned i = 0; list_next(&listing); i++) {
         info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
             .timeStamp = now_us,
-            .pid = list[i].pid,
-            .smUtil = list[i].percent,
+            .pid = listing.pid,
+            .smUtil = (unsigned)listing.amount,
         };
     }
     return result;

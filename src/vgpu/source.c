@@ -20,6 +20,11 @@ extern char **environ;
 
 #define NAME "limits"
 
+/*
+ * What is large here is static: the thread that calls may be the program's, with a small stack. All
+ * is done once, or with the lock over opening and refreshing (attach.c).
+ */
+
 /* The folder of a path, in its place. */
 static void cut_name(char *path)
 {
@@ -36,7 +41,7 @@ static void cut_name(char *path)
 /* Whether there is a limits file in the folder, which is the source's from now on. */
 static bool note_folder(const char *name)
 {
-    char folder[PATH_MAX];
+    static char folder[PATH_MAX];
     struct stat st;
     int len;
 
@@ -59,7 +64,7 @@ static bool note_folder(const char *name)
  */
 static void find_limits_file(void)
 {
-    char library[PATH_MAX];
+    static char library[PATH_MAX];
     Dl_info info;
 
     if (dladdr((void *)find_limits_file, &info) == 0 || !info.dli_fname ||
@@ -129,11 +134,12 @@ static int cannot_read(int r, struct error *err)
 /* Reads the file's limits, or the environment's; a file's are lowered by the environment's. */
 static int read_limits(struct limits *limits, bool *ret_from_file, struct error *err)
 {
-    struct limits environment = LIMITS_INIT;
+    static struct limits environment;
     static char text[LIMITS_FILE_MAX];
     ssize_t len;
     int r;
 
+    environment = (struct limits)LIMITS_INIT;
     *limits = (struct limits)LIMITS_INIT;
     len = read_file(text, sizeof(text));
     if (len < 0 && len != -ENOENT)
@@ -204,7 +210,7 @@ static void take_over(const struct limits *limits)
 
 static int read_again(struct error *err)
 {
-    struct limits limits;
+    static struct limits limits;
     bool from_file;
     struct stat now;
     int r = stat_file(&now);

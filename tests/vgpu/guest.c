@@ -533,6 +533,109 @@ static int verb_cancel(const char *argument)
     return 0;
 }
 
+static struct {
+    nvml_void_fn *init;
+    nvml_handle_fn *handle;
+    nvml_processes_v1_fn *processes_v1;
+    nvml_processes_v2_fn *processes_v2;
+    int (*details)(cu_handle device, void *details);
+    int (*samples)(cu_handle device, void *samples, unsigned *count, unsigned long long since_us);
+    int (*rates)(cu_handle device, unsigned rates[2]);
+} nvml;
+
+static void find_nvml(void)
+{
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+
+    if (!library)
+        exit(70);
+    nvml.init = (nvml_void_fn *)dlsym(library, "nvmlInit_v2");
+    nvml.handle = (nvml_handle_fn *)dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+    nvml.processes_v1 =
+        (nvml_processes_v1_fn *)dlsym(library, "nvmlDeviceGetComputeRunningProcesses");
+    nvml.processes_v2 =
+        (nvml_processes_v2_fn *)dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3");
+    nvml.details = dlsym(library, "nvmlDeviceGetRunningProcessDetailList");
+    nvml.samples = dlsym(library, "nvmlDeviceGetProcessUtilization");
+    nvml.rates = dlsym(library, "nvmlDeviceGetUtilizationRates");
+}
+
+static int ask_nvml(void)
+{
+    static struct nvml_process_v1 v1[8];
+    static struct nvml_process_v2 v2[8];
+    static unsigned char samples[8][64];
+    struct {
+        unsigned version, mode, count;
+        void *list;
+    } details = {.version = 0x1000018, .count = 0};
+    unsigned count_v1 = 8, count_v2 = 8, count = 8, rates[2];
+    cu_handle device;
+    int code = nvml.init();
+
+    if (code == CU_OK)
+        code = nvml.handle(0, &device);
+    if (code == CU_OK)
+        code = nvml.processes_v1(device, &count_v1, v1);
+    if (code == CU_OK)
+        code = nvml.processes_v2(device, &count_v2, v2);
+    if (code == CU_OK)
+        code = nvml.rates(device, rates);
+    if (code == CU_OK)
+        code = (count_v1 == 1 && count_v2 == 1 && v2[0].pid == (unsigned)getpid()) ? CU_OK : -1;
+    (void)nvml.details(device, &details);
+    (void)nvml.samples(device, samples, &count, 0);
+    return code;
+}
+
+/* All that a program does with a GPU, from the first call on, for a second in which the library
+ * looks at what may have changed, too. */
+static void *small_main(void *unused)
+{
+    int64_t kernel_ns = 1000;
+    void *params[] = {&kernel_ns};
+    cu_handle module, function;
+    size_t free_bytes, total;
+    cu_ptr ptr;
+
+    (void)unused;
+    (void)verb_init("");
+    if (last_code == CU_OK)
+        last_code = cu.load(&module, "hamisim-module 1\nsize=1048576\nkernel spin\n");
+    if (last_code == CU_OK)
+        last_code = cu.function(&function, module, "spin");
+    for (unsigned i = 0; last_code == CU_OK && i < 40; i++) {
+        for (unsigned k = 0; k < 10; k++)
+            (void)cu.launch(function, 1 + i, 1, 1, 128, 1, 1, 0, NULL, params, NULL);
+        if (cu.alloc(&ptr, 1 << 20) == CU_OK)
+            (void)cu.free(ptr);
+        if (cu.alloc(&ptr, UINT64_C(1) << 40) != CU_OUT_OF_MEMORY)
+            strange = 1;
+        last_code = cu.info(&free_bytes, &total);
+        if (last_code == CU_OK)
+            last_code = ask_nvml();
+        (void)cu.sync();
+        (void)usleep(30000);
+    }
+    return NULL;
+}
+
+/* A thread whose stack has so many bytes. */
+static int verb_small_stack(const char *argument)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+
+    find_driver();
+    find_nvml();
+    (void)pthread_attr_init(&attributes);
+    if (pthread_attr_setstacksize(&attributes, number(argument)) ||
+        pthread_create(&thread, &attributes, small_main, NULL))
+        return 76;
+    pthread_join(thread, NULL);
+    return 0;
+}
+
 static atomic_bool launches_end;
 
 /* As it is cancelled never: it launches, here without an end, and without allocating. */
@@ -697,6 +800,7 @@ static const struct verb verbs[] = {
     {"exec", verb_exec},
     {"threads", verb_threads},
     {"cancel", verb_cancel},
+    {"small-stack", verb_small_stack},
     {"fork-in-thread", verb_fork_in_thread},
     {"remember", verb_remember},
     {"compare", verb_compare},

@@ -142,6 +142,31 @@ def cancel():
         check(False, "threads that are cancelled leave no lock behind", "the next one waits for ever")
 
 
+def habit_small_stack():
+    """A thread whose stack has room for little more than the driver's calls has room for ours, too, where limits change and cards are shared.
+
+    Not under a sanitizer, whose frames are larger."""
+    if SANITIZER:
+        return
+    machine = Machine()
+    uuid = machine.view()["gpus"][0]["uuid"]
+    cells = pathlib.Path(tempfile.mkdtemp(dir=scratch))
+    cell_of(cells, uuid, 1)
+    keys = {"NVIDIA_VISIBLE_DEVICES": uuid, "CUDA_DEVICE_SM_LIMIT_0": 30, "HAMI_VISIBLE_DEVICES": "granted"} | cell_of(cells, uuid, 0)
+    library, region = ruled(machine, **keys)
+    plain = guest(f"small-stack={24 * KIB} say", bare_environment(machine))
+    check_equal((plain.returncode, [one["code"] for one in said(plain)]), (0, [0]), "without the library 24 KiB are enough")
+    running = begin(f"small-stack={24 * KIB} say", bare_environment(machine, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES=uuid))
+    sizes = 0
+    while running.poll() is None:
+        sizes += 1
+        write_limits(library, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, **keys, CUDA_DEVICE_MEMORY_LIMIT_0=f"{1000 + sizes}m")
+        time.sleep(0.05)
+    out, _ = running.communicate(timeout=20)
+    code = json.loads(out).get("code") if running.returncode == 0 else None
+    check_equal((running.returncode, code, sizes > 10), (0, 0, True), "nor are they too few with it")
+
+
 def habit_fork_in_thread():
     """What a thread paid in advance is given back as it ends, and not by the copy of it in a child, where others hold its locks.
 
