@@ -305,9 +305,12 @@ static uint64_t bytes_of_3d(const CUDA_MEMCPY3D *copy)
     return volume(copy->WidthInBytes, copy->Height, copy->Depth);
 }
 
+/* One that is not known may be of the same device: a green context, or a primary one unseen. */
 static bool are_of_one_device(CUcontext a, CUcontext b)
 {
-    return a == b || contexts_device(a) == contexts_device(b);
+    const struct vgpu_device *of_a = contexts_device(a), *of_b = contexts_device(b);
+
+    return !of_a || !of_b || of_a == of_b;
 }
 
 /* The contexts are where others have what is reserved. */
