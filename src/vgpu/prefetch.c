@@ -9,13 +9,16 @@
 #include "vgpu/managed.h"
 #include "vgpu/real.h"
 
-/* The device that is asked for, or else where the range may be. What is no device the driver says.
- */
+/* The device that is asked for, or else where the range may be: what may be anywhere may be on any
+ * device that was given. What is no device the driver says. */
 static CUdevice permitted(CUdeviceptr ptr, size_t bytes, CUdevice device)
 {
-    CUdevice home = vgpu_device(device) ? managed_home(ptr, bytes) : CU_DEVICE_INVALID;
+    const struct vgpu_device *known = vgpu_device(device);
+    CUdevice home = known ? managed_home(ptr, bytes) : CU_DEVICE_INVALID;
 
-    return home == CU_DEVICE_INVALID ? device : home;
+    if (home != CU_DEVICE_INVALID)
+        return home;
+    return known && !known->granted ? CU_DEVICE_CPU : device;
 }
 
 static CUmemLocation permitted_location(CUdeviceptr ptr, size_t bytes, CUmemLocation location)
@@ -68,10 +71,19 @@ PUBLIC CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr ptr, size_t bytes, CUmemL
                                             flags, stream));
 }
 
+static bool are_all_granted(void)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (!vgpu.devices[i].granted)
+            return false;
+    }
+    return true;
+}
+
 /* Many at once are not looked into. */
 static bool refuses_batch(const char *name)
 {
-    return managed_is_any() && vgpu_mode() == VGPU_ON &&
+    return (managed_is_any() || !are_all_granted()) && vgpu_mode() == VGPU_ON &&
            vgpu_refuses(VGPU_WORD_UNACCOUNTED, name,
                         "it may move what the limit has no room for to the device");
 }

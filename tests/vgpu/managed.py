@@ -191,6 +191,24 @@ def check_devices():
     one.finish()
 
 
+def check_ungranted():
+    """Whatever the policy, none of it comes to a card that the container was not given."""
+    for policy in ("free", "full"):
+        machine = new_machine(gpus=2)
+        uuid = machine.view()["gpus"][0]["uuid"]
+        library = container(NVIDIA_VISIBLE_DEVICES=uuid, CUDA_DEVICE_MEMORY_LIMIT_0="512m", HAMI_MANAGED=policy)
+        one = Manager(bare_environment(machine, LD_PRELOAD=library)).begin()
+        check_equal(one.make(1, 100 * MIB), 0, f"{policy}: managed memory is made")
+        for one.prefetches, one.advises in FORMS:
+            one.prefetch(1, 100 * MIB)
+            check_equal((one.prefetch(1, 100 * MIB, 1), pages(machine, one)[1]), (0, 0), f"{policy}, {one.prefetches}: it does not come to another's card")
+            one.advise(1, 100 * MIB, PREFERRED, 1)
+            check(one.preferred(1) != 1, f"{policy}, {one.advises}: nor is it to be there", one.preferred(1))
+        many = struct.pack("<Q", one.value(slot("ptr", 1))), struct.pack("<Q", 100 * MIB), 1, struct.pack("<ii", 1, 1), struct.pack("<Q", 0), 1, 0, 0
+        check_equal((one.call("cuMemPrefetchBatchAsync", *many), pages(machine, one)[1]), (NOT_SUPPORTED, 0), f"{policy}: nor with many at once")
+        one.finish()
+
+
 def check_neighbours():
     """Pages are no obstacle to others, who are within their limits."""
     machine = new_machine()
@@ -445,6 +463,6 @@ def check_pools():
     check_equal(one.finish(), "", "nobody said a word")
 
 
-for test in (check_variables, check_oversubscribed, check_small_spilled, check_resident, check_forms, check_hidden, check_policies, check_devices, check_neighbours, check_pools):
+for test in (check_variables, check_oversubscribed, check_small_spilled, check_resident, check_forms, check_hidden, check_policies, check_devices, check_ungranted, check_neighbours, check_pools):
     test()
 finish()
