@@ -3,6 +3,8 @@
 #include "vgpu/limiter/internal.h"
 
 #define GAP_NS INT64_C(10000000)
+/* After the last launch, where nothing is measured or marked: later our context has no work. */
+#define WORK_NS INT64_C(500000)
 /* Recorded within this, the host's time of it is good enough to tell by how much an event is late;
  * and within that, to tell in which slice it was recorded. Drivers take one to some us. */
 #define SHARP_NS INT64_C(6000)
@@ -83,6 +85,15 @@ static void set_next_probe(struct limiter *limiter)
     limiter->probe.due_ns = limiter_now(limiter) + (int64_t)gap;
 }
 
+/* Beside others a probe in a context without work tells nothing of what that takes, and takes the
+ * device from who has some, with two changes of the context: where one kernel is launched each ms a
+ * tenth of it. */
+static bool has_work(const struct limiter *limiter)
+{
+    return limiter->samples.open || limiter->samples.pending || limiter->tails.out ||
+           limiter_now(limiter) - limiter->last_launch_ns < WORK_NS;
+}
+
 bool limiter_probe(struct limiter *limiter)
 {
     const bool due = limiter_now(limiter) >= limiter->probe.due_ns;
@@ -97,7 +108,7 @@ bool limiter_probe(struct limiter *limiter)
         return false;
     }
     /* Beside others one is on its way at most times: it says when our slices begin. */
-    if (!due && !presence_contended(&limiter->presence))
+    if (presence_contended(&limiter->presence) ? !has_work(limiter) : !due)
         return false;
     limiter->probe.counts = due;
     if (!samples->probe)
