@@ -76,10 +76,16 @@ class Drawer:
         ns = self.chance.choice([0, 500, 2000, 2000, 5000, 20000, 100000])
         return f"{ns},{self.chance.randrange(4)}"
 
+    def uncaptured(self):
+        """A stream, or an empty slot."""
+        slot = self.slot_of("stream")
+        return FIRST["stream"] if slot in self.captured else slot
+
     def word_launches(self, call):
-        """A launch on several devices: function, stream and length for each."""
+        """A launch on several devices: function, stream and length for each. Of a list that is refused some may run, in one of two
+        guests: of a capture there would be a node more for good."""
         rows = [
-            f"{self.slot_of('function')},{self.slot_of('stream')},{self.chance.choice([0, 3000])}"
+            f"{self.slot_of('function')},{self.uncaptured()},{self.chance.choice([0, 3000])}"
             for _ in range(self.chance.choice([1, 1, 2, 3]))
         ]
         return "m" + ";".join(rows)
