@@ -570,7 +570,7 @@ static int ask_nvml(void)
         void *list;
     } details = {.version = 0x1000018, .count = 0};
     unsigned count_v1 = 8, count_v2 = 8, count = 8, rates[2];
-    cu_handle device;
+    cu_handle device = NULL;
     int code = nvml.init();
 
     if (code == CU_OK)
