@@ -540,7 +540,8 @@ def idle():
         second = come(1, 50, 30)
         time.sleep(1)
         # Kernels that are not lent idle time pay for what the device does as it changes contexts, and nothing makes up for it.
-        bounds += judged(first + second, measured(first + second, 5), "another comes", 3)
+        judgement = judged(first + second, measured(first + second, 5), "another comes")
+        bounds += [(words, off, points + ("of 20ms" in words)) for words, off, points in judgement]
         stop(second)
         bounds += [(f"when it has gone, kernels of {t.kernel}: {share:.2f} %", 100 - share, 10) for t, share in zip(first, measured(first, 3))]
         stop(first)
