@@ -98,7 +98,7 @@ extern void unknown_0(void), unknown_1(void), unknown_2(void), unknown_3(void), 
     unknown_5(void), unknown_6(void), unknown_7(void); /* entry.S */
 struct unknown real_unknown[UNKNOWN_MAX];
 
-/* From the driver's own addresses to ours: open addressing, filled once, then only read. */
+/* From the driver's own addresses to ours: open addressing. What is there stays, and is read without a lock. */
 enum {
     POINTER_SLOTS = 4096,
 };
@@ -107,12 +107,12 @@ enum {
 _Static_assert(2 * 2 * ARRAY_SIZE(hooks) <= POINTER_SLOTS, "the table stays half empty");
 
 static struct {
-    const void *real;
+    _Atomic(const void *) real;
     void *ours;
 } pointers[POINTER_SLOTS];
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic bool driver_open, nvml_open;
+static _Atomic bool driver_open, nvml_open, answers_known;
 static void *driver_library; /* once driver_open */
 
 static size_t pointer_slot(const void *real)
@@ -132,8 +132,8 @@ static void add_pointer(const void *real, void *ours)
         if (pointers[slot].real == real)
             return;
         if (!pointers[slot].real) {
-            pointers[slot].real = real;
             pointers[slot].ours = ours;
+            atomic_store_explicit(&pointers[slot].real, real, memory_order_release);
             return;
         }
     }
@@ -141,10 +141,12 @@ static void add_pointer(const void *real, void *ours)
 
 void *hook_by_pointer(const void *real)
 {
-    size_t slot = pointer_slot(real);
+    const void *there;
 
-    for (; pointers[slot].real; slot = (slot + 1) % POINTER_SLOTS) {
-        if (pointers[slot].real == real)
+    for (size_t slot = pointer_slot(real);
+         (there = atomic_load_explicit(&pointers[slot].real, memory_order_acquire));
+         slot = (slot + 1) % POINTER_SLOTS) {
+        if (there == real)
             return pointers[slot].ours;
     }
     return NULL;
@@ -247,6 +249,22 @@ static void add_answer(size_t hook)
         add_pointer(answer, (void *)hook_functions[hook]);
 }
 
+void *hook_by_answer(const void *real)
+{
+    void *ours = hook_by_pointer(real);
+
+    if (ours || atomic_load_explicit(&answers_known, memory_order_acquire))
+        return ours;
+    lock_mutex(&open_lock);
+    for (size_t i = 0; !atomic_load(&answers_known) && i < ARRAY_SIZE(hooks); i++) {
+        if (hooks[i].of_driver)
+            add_answer(i);
+    }
+    atomic_store_explicit(&answers_known, true, memory_order_release);
+    unlock_mutex(&open_lock);
+    return hook_by_pointer(real);
+}
+
 static CUresult absent_in_driver(void)
 {
     return CUDA_ERROR_NOT_FOUND;
@@ -298,10 +316,6 @@ static void fill(void *library, bool of_driver)
     fill_absent(of_driver);
     if (somewhere && dladdr1(somewhere, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map)
         elf_each_function(map, note_unknown);
-    for (size_t i = 0; of_driver && i < ARRAY_SIZE(hooks); i++) {
-        if (hooks[i].of_driver)
-            add_answer(i);
-    }
 }
 
 static bool open_library(const char *name, bool of_driver, _Atomic bool *opened)

@@ -132,6 +132,13 @@ void *hook_by_name(const char *name);
 /* Our function for the driver's own, looked up by its address; NULL when we have none. */
 void *hook_by_pointer(const void *real);
 
+/*
+ * The same for what cuGetProcAddress gave, which may be at other addresses than the exports. The
+ * first that is at none of them has the driver asked for all that we have: not before, since a
+ * profiler that is loaded with the program takes a call before its own for CUDA begun too early.
+ */
+void *hook_by_answer(const void *real);
+
 /* libc's dlsym and dlvsym, and the others that we need before anything else is known. */
 typedef void *(*dlsym_fn)(void *handle, const char *name);
 typedef void *(*dlvsym_fn)(void *handle, const char *name, const char *version);

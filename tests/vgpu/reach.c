@@ -739,7 +739,8 @@ static int command_floats(int argc, char **argv)
 
 static int command_newer(int argc, char **argv)
 {
-    static const char *const names[] = {"cuMemAllocNewer", "cuGLCtxCreate_v2", "cuMemFreeNewer",
+    static const char *const names[] = {"cuDriverAsked",       "cuMemAllocNewer",
+                                        "cuGLCtxCreate_v2",    "cuMemFreeNewer",
                                         "cuLaunchHostFunc_v9", "cuLaunchKernelEx_v9"};
     static const char *const of_nvml[] = {"nvmlDeviceSetNewer", "nvmlGpuInstanceCreateNewer_v1",
                                           "nvmlDeviceGetResetNewer", "nvmlDeviceSettleNewer",
@@ -753,8 +754,8 @@ static int command_newer(int argc, char **argv)
         found = dlsym(library, names[i]);
         printf("%s: %d\n", names[i], found ? ((int (*)(void))found)() : -1);
     }
-    if (proc_v2 && proc_v2(names[0], &found, 13000, 0, &status) == 0)
-        printf("%s by address: %d\n", names[0], ((int (*)(void))found)());
+    if (proc_v2 && proc_v2(names[1], &found, 13000, 0, &status) == 0)
+        printf("%s by address: %d\n", names[1], ((int (*)(void))found)());
     for (size_t i = 0; nvml && i < sizeof(of_nvml) / sizeof(of_nvml[0]); i++)
         printf("%s: %d\n", of_nvml[i], ((int (*)(void))dlsym(nvml, of_nvml[i]))());
     return 0;
