@@ -35,17 +35,17 @@ static void launch(CUstream stream, uint64_t length_ns)
 static void waits(void)
 {
     begin();
-    OK(cuStreamWaitValue32(t.streams[0], ptr, 5, CU_STREAM_WAIT_VALUE_GEQ));
+    OK(cuStreamWaitValue32_v2(t.streams[0], ptr, 5, CU_STREAM_WAIT_VALUE_GEQ));
     launch(t.streams[0], 1000);
     testing_step(NS_PER_S);
     BUSY(t.streams[0]);
     HOLDS(testing_busy_ns() == 0);
     launch(t.streams[1], 2000);
-    OK(cuStreamWriteValue32(t.streams[1], ptr, 4, 0));
+    OK(cuStreamWriteValue32_v2(t.streams[1], ptr, 4, 0));
     testing_step(5000);
     OK(cuStreamQuery(t.streams[1]));
     BUSY(t.streams[0]);
-    OK(cuStreamWriteValue32(t.streams[1], ptr, 6, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER));
+    OK(cuStreamWriteValue32_v2(t.streams[1], ptr, 6, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER));
     testing_step(1000);
     OK(cuStreamQuery(t.streams[0]));
     HOLDS(testing_busy_ns() == 3000);
@@ -57,8 +57,8 @@ static void waits(void)
 
 static void passes(CUdeviceptr at, uint64_t value, unsigned way, bool wide)
 {
-    OK(wide ? cuStreamWaitValue64(t.streams[0], at, value, way)
-            : cuStreamWaitValue32(t.streams[0], at, (unsigned)value, way));
+    OK(wide ? cuStreamWaitValue64_v2(t.streams[0], at, value, way)
+            : cuStreamWaitValue32_v2(t.streams[0], at, (unsigned)value, way));
     testing_step(1);
     OK(cuStreamQuery(t.streams[0]));
 }
@@ -69,8 +69,8 @@ static void holds_up(CUdeviceptr at, uint64_t value, unsigned way, bool wide, ui
             : cuStreamWaitValue32_v2(t.streams[0], at, (unsigned)value, way));
     testing_step(NS_PER_S);
     BUSY(t.streams[0]);
-    OK(wide ? cuStreamWriteValue64(t.streams[1], at, then, 0)
-            : cuStreamWriteValue32(t.streams[1], at, (unsigned)then, 0));
+    OK(wide ? cuStreamWriteValue64_v2(t.streams[1], at, then, 0)
+            : cuStreamWriteValue32_v2(t.streams[1], at, (unsigned)then, 0));
     testing_step(1);
     OK(cuStreamQuery(t.streams[0]));
 }
@@ -103,16 +103,16 @@ static void refuses(void)
         {.operation = CU_STREAM_MEM_OP_BARRIER},
     };
 
-    INVALID(cuStreamWaitValue32(t.streams[0], ptr + 2, 0, 0));
-    INVALID(cuStreamWaitValue64(t.streams[0], ptr + 4, 0, 0));
-    INVALID(cuStreamWaitValue32(t.streams[0], 16, 0, 0));
-    INVALID(cuStreamWaitValue32(t.streams[0], ptr, 0, 4));
-    INVALID(cuStreamWriteValue32(t.streams[0], ptr, 0, 2));
-    INVALID(cuStreamBatchMemOp(t.streams[0], 0, list, 0));
-    INVALID(cuStreamBatchMemOp(t.streams[0], 257, list, 0));
-    INVALID(cuStreamBatchMemOp(t.streams[0], 2, list, 1));
+    INVALID(cuStreamWaitValue32_v2(t.streams[0], ptr + 2, 0, 0));
+    INVALID(cuStreamWaitValue64_v2(t.streams[0], ptr + 4, 0, 0));
+    INVALID(cuStreamWaitValue32_v2(t.streams[0], 16, 0, 0));
+    INVALID(cuStreamWaitValue32_v2(t.streams[0], ptr, 0, 4));
+    INVALID(cuStreamWriteValue32_v2(t.streams[0], ptr, 0, 2));
+    INVALID(cuStreamBatchMemOp_v2(t.streams[0], 0, list, 0));
+    INVALID(cuStreamBatchMemOp_v2(t.streams[0], 257, list, 0));
+    INVALID(cuStreamBatchMemOp_v2(t.streams[0], 2, list, 1));
     list[1].operation = 7;
-    INVALID(cuStreamBatchMemOp(t.streams[0], 2, list, 0));
+    INVALID(cuStreamBatchMemOp_v2(t.streams[0], 2, list, 0));
 }
 
 static void batches(void)
@@ -141,22 +141,22 @@ static void between_devices(void)
 
     begin();
     testing_begin_context(&other, 1);
-    OK(cuStreamWaitValue32(other.streams[0], ptr, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuStreamWaitValue32_v2(other.streams[0], ptr, 1, CU_STREAM_WAIT_VALUE_EQ));
     OK(cuCtxSetCurrent(t.context));
     launch(t.streams[0], 1000);
-    OK(cuStreamWriteValue32(t.streams[0], ptr, 1, 0));
+    OK(cuStreamWriteValue32_v2(t.streams[0], ptr, 1, 0));
     testing_step(999);
     BUSY(other.streams[0]);
     testing_step(2);
     OK(cuStreamQuery(other.streams[0]));
 
     /* One that ends while it waits, and its context. */
-    OK(cuStreamWaitValue32(t.streams[0], ptr, 9, CU_STREAM_WAIT_VALUE_EQ));
-    OK(cuStreamWaitValue32(t.streams[1], ptr, 9, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuStreamWaitValue32_v2(t.streams[0], ptr, 9, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuStreamWaitValue32_v2(t.streams[1], ptr, 9, CU_STREAM_WAIT_VALUE_EQ));
     OK(cuStreamDestroy_v2(t.streams[0]));
-    OK(cuStreamWaitValue32(other.streams[1], ptr, 9, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuStreamWaitValue32_v2(other.streams[1], ptr, 9, CU_STREAM_WAIT_VALUE_EQ));
     OK(cuCtxDestroy_v2(other.context));
-    OK(cuStreamWriteValue32(t.streams[2], ptr, 9, 0));
+    OK(cuStreamWriteValue32_v2(t.streams[2], ptr, 9, 0));
     testing_step(1);
     OK(cuStreamQuery(t.streams[1]));
 }
@@ -168,16 +168,16 @@ static void in_graphs(void)
 
     begin();
     OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
-    OK(cuStreamWaitValue32(t.streams[0], ptr, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuStreamWaitValue32_v2(t.streams[0], ptr, 1, CU_STREAM_WAIT_VALUE_EQ));
     launch(t.streams[0], 1000);
-    OK(cuStreamWriteValue32(t.streams[0], ptr, 0, 0));
+    OK(cuStreamWriteValue32_v2(t.streams[0], ptr, 0, 0));
     OK(cuStreamEndCapture(t.streams[0], &graph));
     OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int i = 1; i < 3; i++) {
         OK(cuGraphLaunch(exec, t.streams[0]));
         testing_step(NS_PER_S);
         BUSY(t.streams[0]);
-        OK(cuStreamWriteValue32(t.streams[1], ptr, 1, 0));
+        OK(cuStreamWriteValue32_v2(t.streams[1], ptr, 1, 0));
         testing_step(NS_PER_S);
         OK(cuStreamQuery(t.streams[0]));
         HOLDS(testing_busy_ns() == i * 1000);

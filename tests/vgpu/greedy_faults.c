@@ -209,7 +209,7 @@ void way_own_streams(void)
     typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
     typedef int alloc_fn(uint64_t * ptr, size_t bytes);
     value_fn *wait_value = (value_fn *)symbol("cuStreamWaitValue32_v2");
-    value_fn *write_value = (value_fn *)symbol("cuStreamWriteValue32");
+    value_fn *write_value = (value_fn *)symbol("cuStreamWriteValue32_v2");
     cu_handle function = function_of("spin"), other, streams[64];
     uint64_t word;
     size_t count;
@@ -223,10 +223,10 @@ void way_own_streams(void)
     for (unsigned round = 1; !stopped; round++) {
         count = find_streams(other, streams, 64);
         for (size_t i = 0; i < count; i++)
-            must(wait_value(streams[i], word, round, 0), "cuStreamWaitValue32");
+            must(wait_value(streams[i], word, round, 0), "cuStreamWaitValue32_v2");
         launch(function, 108, 4 * (uint64_t)LONG_NS, 0, stream);
         usleep(16000);
-        must(write_value(other, word, round, 0), "cuStreamWriteValue32");
+        must(write_value(other, word, round, 0), "cuStreamWriteValue32_v2");
         must(cu.stream_sync(stream), "cuStreamSynchronize");
     }
 }

@@ -258,7 +258,7 @@ void way_unmeasured(int streams)
         do /* in another queue than the first stream's */
             must(cu.stream_create(&waiting[i], 1), "cuStreamCreate");
         while (++created % 8 == 0 || created % 8 > 5);
-        must(wait(waiting[i], ptr, 1, 0), "cuStreamWaitValue32"); /* for ever */
+        must(wait(waiting[i], ptr, 1, 0), "cuStreamWaitValue32_v2"); /* for ever */
         launch(function, 1, SHORT_NS, 0, waiting[i]);
     }
     for (int i = 0; i < 200 && !stopped; i++) {

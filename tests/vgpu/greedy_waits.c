@@ -57,12 +57,12 @@ static void values(const char *way, int count)
     uint64_t ptr = new_memory();
 
     for (int i = 1; !stopped; i++) {
-        must(wait(stream, ptr, (unsigned)i, 0), "cuStreamWaitValue32"); /* or more */
+        must(wait(stream, ptr, (unsigned)i, 0), "cuStreamWaitValue32_v2"); /* or more */
         for (int j = 0; j < 4; j++)
             launch(function_of("spin"), 108, length_ns, 0, stream);
         for (int j = 0; j < count; j++)
             launch(function_of("f1"), 108, length_ns, 0, second);
-        must(write(second, ptr, (unsigned)i, 0), "cuStreamWriteValue32");
+        must(write(second, ptr, (unsigned)i, 0), "cuStreamWriteValue32_v2");
         must(cu.stream_sync(stream), "cuStreamSynchronize");
         printf("%d\n", i);
         (void)fflush(stdout);
@@ -81,12 +81,12 @@ void way_queued_values(void)
         must(cu.stream_create(&waiting[i], 1), "cuStreamCreate");
     for (unsigned i = 1; !stopped; i++) {
         for (int j = 0; j < 7; j++)
-            must(wait(waiting[j], ptr, i, 0), "cuStreamWaitValue32"); /* or more */
+            must(wait(waiting[j], ptr, i, 0), "cuStreamWaitValue32_v2"); /* or more */
         for (int j = 0; j < 10; j++) {
             launch(function, 1, 1000, 0, second);
             must(cu.stream_sync(second), "cuStreamSynchronize");
         }
-        must(write(second, ptr, i, 0), "cuStreamWriteValue32");
+        must(write(second, ptr, i, 0), "cuStreamWriteValue32_v2");
         for (int j = 0; j < 7; j++)
             must(cu.stream_sync(waiting[j]), "cuStreamSynchronize");
         printf("%u\n", i);
