@@ -30,7 +30,7 @@ struct arena {
 };
 
 struct low_block {
-    uint64_t from, bytes;
+    uint64_t from, bytes; /* as they were asked for */
     uint32_t context;
 };
 
@@ -122,6 +122,13 @@ uint64_t address_take(uint64_t bytes, uint32_t context)
 
 /* The window */
 
+static uint64_t low_end(const struct low_block *block)
+{
+    const uint64_t least = UINT64_C(1) << FIRST_CLASS;
+
+    return block->from + (block->bytes + least - 1) / least * least;
+}
+
 static uint32_t take_low(uint64_t bytes, uint32_t context)
 {
     uint64_t from = LOW_FROM;
@@ -130,7 +137,7 @@ static uint32_t take_low(uint64_t bytes, uint32_t context)
     if (low_count == LOW_MAX)
         return 0;
     for (; at < low_count && low[at].from - from < bytes; at++)
-        from = low[at].from + low[at].bytes;
+        from = low_end(&low[at]);
     if (LOW_TO - from < bytes)
         return 0;
     memmove(&low[at + 1], &low[at], (low_count - at) * sizeof(low[0]));

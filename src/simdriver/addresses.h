@@ -18,7 +18,7 @@ uint32_t address_take_low(uint64_t bytes, uint32_t context);
 /* Ends the allocation that begins there, if there is one. */
 bool address_give(uint64_t address, uint64_t *ret_bytes, uint32_t *ret_context);
 
-/* The allocation that an address lies in, and whose it is. */
+/* The allocation that an address lies in, as large as was asked for, and whose it is. */
 bool address_find(uint64_t address, uint64_t *ret_base, uint64_t *ret_bytes);
 bool address_context(uint64_t address, uint32_t *ret_context);
 

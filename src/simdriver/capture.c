@@ -362,22 +362,20 @@ CUresult guest_capture_record(uint32_t stream, uint32_t event, unsigned flags, b
     *ret_captured = guest_is_capturing(stream);
     if (r != CUDA_SUCCESS)
         return r;
-    if (flags > EXTERNAL || (flags && !*ret_captured))
+    if (flags > EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
     if (!*ret_captured)
-        return CUDA_SUCCESS;
+        return flags ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
     if (streams[stream].capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     return flags ? guest_capture(stream, &op) : capture_event(&streams[stream], event);
 }
 
 /* A stream that is not captured waits for an event that is. */
-static CUresult fork_capture(uint32_t stream, const struct captured_event *event, unsigned flags)
+static CUresult fork_capture(uint32_t stream, const struct captured_event *event)
 {
     struct capture *capture = find_capture(event->capture);
 
-    if (flags)
-        return CUDA_ERROR_INVALID_VALUE;
     if (!capture)
         return CUDA_ERROR_CAPTURED_EVENT;
     if (capture->invalid)
@@ -413,12 +411,14 @@ CUresult guest_capture_wait(uint32_t stream, uint32_t event, unsigned flags, boo
     *ret_captured = capture || captured;
     if (r != CUDA_SUCCESS)
         return r;
-    if (flags > EXTERNAL || (flags && !*ret_captured))
+    if (flags > EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
+    if (flags && !capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
     if (!*ret_captured)
         return CUDA_SUCCESS;
     if (!capture)
-        return fork_capture(stream, captured, flags);
+        return fork_capture(stream, captured);
     if (capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (!captured)
@@ -551,6 +551,8 @@ CUresult capture_ask(uint32_t stream, const struct capture_answers *answers)
         *answers->graph = (CUgraph)capture->graph;
     if (answers->count)
         *answers->count = captured->front.count;
+    if (answers->edges)
+        *answers->edges = NULL;
     if (!answers->nodes)
         return CUDA_SUCCESS;
     r = list_front(captured);

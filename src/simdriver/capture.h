@@ -21,6 +21,7 @@ struct capture_answers {
     CUgraph *graph;
     const CUgraphNode **nodes;
     size_t *count;
+    const void **edges; /* no edge has data here: a NULL array says so */
 };
 
 CUresult capture_ask(uint32_t stream, const struct capture_answers *answers);

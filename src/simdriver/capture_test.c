@@ -97,7 +97,7 @@ static void check_call(bool forbidden)
     GIVES(forbidden ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS, cuMemAlloc_v2(&ptr, 1));
     HOLDS(status_of(t.streams[0]) ==
           (forbidden ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE));
-    HOLDS((ptr == 77) == forbidden);
+    HOLDS((ptr == 0) == forbidden);
 }
 
 static CUresult end_of(bool forbidden)
@@ -513,9 +513,9 @@ static void boundaries(void)
     OK(cuStreamWaitEvent(t.streams[0], t.events[3], 0)); /* was never recorded */
     GIVES(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, cuStreamWaitEvent(t.streams[0], t.events[1], 0));
     end(t.streams[0], CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    GIVES(CUDA_ERROR_INVALID_VALUE,
+    GIVES(CUDA_ERROR_ILLEGAL_STATE,
           cuStreamWaitEvent(t.streams[0], t.events[1], CU_EVENT_WAIT_EXTERNAL));
-    GIVES(CUDA_ERROR_INVALID_VALUE,
+    GIVES(CUDA_ERROR_ILLEGAL_STATE,
           cuEventRecordWithFlags(t.events[1], t.streams[0], CU_EVENT_RECORD_EXTERNAL));
 }
 

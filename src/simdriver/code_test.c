@@ -310,8 +310,8 @@ static void set_limits(bool keeps)
     /* What can't be had changes nothing. */
     GIVES(CUDA_ERROR_OUT_OF_MEMORY, cuCtxSetLimit(STACK, 1 << 20));
     GIVES(CUDA_ERROR_OUT_OF_MEMORY, cuCtxSetLimit(HEAP, SIZE_MAX));
-    GIVES(CUDA_ERROR_UNSUPPORTED_LIMIT, cuCtxSetLimit(10, 1));
-    GIVES(CUDA_ERROR_UNSUPPORTED_LIMIT, cuCtxGetLimit(&value, -1));
+    GIVES(CUDA_ERROR_UNSUPPORTED_LIMIT, cuCtxSetLimit(9, 1));
+    GIVES(CUDA_ERROR_INVALID_VALUE, cuCtxGetLimit(&value, -1));
     OK(cuCtxGetLimit(&value, STACK));
     HOLDS(value == 1024);
 }

@@ -310,8 +310,7 @@ PUBLIC CUresult cuMipmappedArrayCreate(CUmipmappedArray *mipmap,
 static CUresult destroy(const void *handle, bool is_mipmap)
 {
     struct array *array;
-    uint32_t context;
-    CUresult r = guest_current_safe(&context);
+    CUresult r = guest_check_safe();
 
     if (r != CUDA_SUCCESS)
         return r;

@@ -48,6 +48,7 @@ static CUresult end(CUstream stream, CUgraph *ret_graph, bool per_thread)
     uint32_t i;
     CUresult r;
 
+    GUEST_CLEAR(ret_graph);
     if (!ret_graph)
         return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
     r = guest_enter_stream(stream, per_thread, &i);
@@ -111,24 +112,21 @@ PUBLIC CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus
                                           cuuint64_t *id, CUgraph *graph, const CUgraphNode **nodes,
                                           size_t *count)
 {
-    return ask(stream, false, &(struct capture_answers){status, id, graph, nodes, count});
+    return ask(stream, false, &(struct capture_answers){status, id, graph, nodes, count, NULL});
 }
 
 PUBLIC CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream stream, CUstreamCaptureStatus *status,
                                                cuuint64_t *id, CUgraph *graph,
                                                const CUgraphNode **nodes, size_t *count)
 {
-    return ask(stream, true, &(struct capture_answers){status, id, graph, nodes, count});
+    return ask(stream, true, &(struct capture_answers){status, id, graph, nodes, count, NULL});
 }
 
-/* No edge has data here: a NULL array says so. */
 PUBLIC CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status,
                                           cuuint64_t *id, CUgraph *graph, const CUgraphNode **nodes,
                                           const void **edges, size_t *count)
 {
-    if (edges)
-        *edges = NULL;
-    return ask(stream, false, &(struct capture_answers){status, id, graph, nodes, count});
+    return ask(stream, false, &(struct capture_answers){status, id, graph, nodes, count, edges});
 }
 
 PUBLIC CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, CUstreamCaptureStatus *status,
@@ -136,9 +134,7 @@ PUBLIC CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, CUstreamCaptureS
                                                const CUgraphNode **nodes, const void **edges,
                                                size_t *count)
 {
-    if (edges)
-        *edges = NULL;
-    return ask(stream, true, &(struct capture_answers){status, id, graph, nodes, count});
+    return ask(stream, true, &(struct capture_answers){status, id, graph, nodes, count, edges});
 }
 
 PUBLIC CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

@@ -10,7 +10,11 @@ enum {
     LIMIT_STACK_SIZE = 0,
     LIMIT_PRINTF_FIFO_SIZE = 1,
     LIMIT_MALLOC_HEAP_SIZE = 2,
-    LIMIT_COUNT = 10,
+    LIMIT_MAX_L2_FETCH_GRANULARITY = 5,
+    LIMIT_COUNT = 9,
+    LIMIT_END = 10, /* one is known besides, and not supported */
+    L2_FETCH_MAX = 128,
+    MAP_HOST = 8,         /* CU_CTX_MAP_HOST, a flag that each context has */
     STACK_THREADS = 2048, /* of a multiprocessor, each with a stack */
     STACK_STEP = 16,      /* in which its limit is kept */
     CREATION_STEPS = 4,   /* in which a context takes its memory */
@@ -289,6 +293,8 @@ PUBLIC CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flag
 
     if (r != CUDA_SUCCESS)
         return r;
+    if (flags & MAP_HOST)
+        return CUDA_ERROR_INVALID_VALUE;
     guest.primaries[device].flags = flags;
     return CUDA_SUCCESS;
 }
@@ -299,7 +305,7 @@ PUBLIC CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (guest.primaries[device].context)
+    if (guest.primaries[device].context && !(flags & MAP_HOST))
         return CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE;
     return cuDevicePrimaryCtxSetFlags_v2(device, flags);
 }
@@ -365,16 +371,21 @@ PUBLIC CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, un
 
 PUBLIC CUresult cuCtxDestroy_v2(CUcontext context)
 {
-    CUresult r = guest_pass_fault(guest_check_safe());
+    CUresult r = guest_pass_fault(guest_check());
     uint32_t i;
 
     if (r != CUDA_SUCCESS)
         return r;
     if (!context)
         return CUDA_ERROR_INVALID_VALUE;
+    if (guest_primary_device(context) >= 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    r = guest_pass_fault(guest_check_safe());
+    if (r != CUDA_SUCCESS)
+        return r;
 
     (void)pthread_mutex_lock(&guest.lock);
-    if (guest_primary_device(context) >= 0 || !guest_find_context(context, &i))
+    if (!guest_find_context(context, &i))
         r = CUDA_ERROR_INVALID_CONTEXT;
     else
         end_context(i);
@@ -543,7 +554,7 @@ PUBLIC CUresult cuCtxGetFlags(unsigned int *flags)
     if (!flags)
         return CUDA_ERROR_INVALID_VALUE;
     device = guest_primary_device(guest_thread.stack[guest_thread.depth - 1]);
-    *flags = device >= 0 ? guest.primaries[device].flags : 0;
+    *flags = MAP_HOST | (device >= 0 ? guest.primaries[device].flags : 0);
     return CUDA_SUCCESS;
 }
 
@@ -566,7 +577,15 @@ static const size_t default_limits[LIMIT_COUNT] = {
     [LIMIT_STACK_SIZE] = 1024,
     [LIMIT_PRINTF_FIFO_SIZE] = 1 * MIB,
     [LIMIT_MALLOC_HEAP_SIZE] = 8 * MIB,
+    [LIMIT_MAX_L2_FETCH_GRANULARITY] = 64,
 };
+
+static CUresult check_limit(CUlimit limit)
+{
+    if (limit < 0 || limit >= LIMIT_END)
+        return CUDA_ERROR_INVALID_VALUE;
+    return limit < LIMIT_COUNT ? CUDA_SUCCESS : CUDA_ERROR_UNSUPPORTED_LIMIT;
+}
 
 static size_t limit_value(uint32_t context, CUlimit limit)
 {
@@ -584,10 +603,10 @@ PUBLIC CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
         return r;
     if (!value)
         return CUDA_ERROR_INVALID_VALUE;
-    if (limit < 0 || limit >= LIMIT_COUNT)
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    *value = limit_value(context, limit);
-    return CUDA_SUCCESS;
+    r = check_limit(limit);
+    if (r == CUDA_SUCCESS)
+        *value = limit_value(context, limit);
+    return r;
 }
 
 /* What a limit takes beyond its default: the heaps what they say, the stack that for each thread.
@@ -650,8 +669,11 @@ PUBLIC CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (limit < 0 || limit >= LIMIT_COUNT)
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    r = check_limit(limit);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (limit == LIMIT_MAX_L2_FETCH_GRANULARITY && value > L2_FETCH_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
     if (limit == LIMIT_STACK_SIZE)
         guest_wait_context(context);
     (void)pthread_mutex_lock(&guest.lock);
@@ -670,6 +692,6 @@ PUBLIC CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
     if (least)
         *least = 0;
     if (greatest)
-        *greatest = 0;
+        *greatest = GUEST_PRIORITY_GREATEST;
     return CUDA_SUCCESS;
 }

@@ -401,7 +401,6 @@ PUBLIC CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx handle, unsi
     uint32_t i = 0;
     CUresult r = guest_check();
 
-    (void)priority;
     if (r != CUDA_SUCCESS)
         return r;
     if (!stream || flags != CU_STREAM_NON_BLOCKING)
@@ -412,7 +411,7 @@ PUBLIC CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx handle, unsi
     if (!primary_is_there(green))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     (void)sim_lock(guest.sim);
-    i = guest_stream_new(green->context, flags);
+    i = guest_stream_new(green->context, flags, priority);
     if (i) {
         note(i, green);
         *stream = guest_stream_handle(i);

@@ -26,7 +26,8 @@ struct ticket {
     uint64_t dev, ino; /* the machine's */
     uint32_t index, gen;
     uint32_t maker; /* slot of the process */
-    uint32_t reserved[7];
+    uint32_t reserved[5];
+    uint64_t bytes; /* of memory, as it was asked for */
 };
 
 _Static_assert(sizeof(struct ticket) == sizeof(CUipcMemHandle), "all of it");
@@ -176,6 +177,7 @@ static CUresult get_memory(CUdeviceptr ptr, struct ticket *ret)
         return r;
     physical = guest_state()->holds[row->hold].physical;
     *ret = make_ticket(MEMORY_MAGIC, physical, guest_state()->physicals[physical].gen);
+    ret->bytes = bytes;
     return CUDA_SUCCESS;
 }
 
@@ -258,22 +260,22 @@ static bool is_living_memory(const struct ticket *ticket)
     const struct sim_physical *p = &guest_state()->physicals[ticket->index % SIM_PHYSICALS];
 
     return is_of_machine(ticket, MEMORY_MAGIC) && ticket->index && ticket->index < SIM_PHYSICALS &&
-           p->owner && p->gen == ticket->gen;
+           p->owner && p->gen == ticket->gen && ticket->bytes && ticket->bytes <= p->bytes;
 }
 
-static CUresult open_anew(uint32_t physical, uint32_t context, CUdeviceptr *ret_ptr)
+static CUresult open_anew(const struct ticket *ticket, uint32_t context, CUdeviceptr *ret_ptr)
 {
-    uint64_t bytes = guest_state()->physicals[physical].bytes, address;
-    uint32_t hold = grow() ? sim_hold_new(guest.sim, physical) : 0;
+    uint32_t hold = grow() ? sim_hold_new(guest.sim, ticket->index) : 0;
+    uint64_t address;
 
     if (!hold)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    address = address_take(bytes, context);
+    address = address_take(ticket->bytes, context);
     if (!address) {
         sim_hold_drop(guest_state(), hold);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    shared.list[shared.count++] = (struct shared){address, bytes, context, hold, 1};
+    shared.list[shared.count++] = (struct shared){address, ticket->bytes, context, hold, 1};
     *ret_ptr = address;
     return CUDA_SUCCESS;
 }
@@ -290,7 +292,7 @@ static CUresult open_memory(const struct ticket *ticket, uint32_t context, CUdev
     if (guest_state()->physicals[ticket->index].device != guest_context(context)->device)
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (!row)
-        return open_anew(ticket->index, context, ret_ptr);
+        return open_anew(ticket, context, ret_ptr);
     row->opens++;
     *ret_ptr = row->address;
     return CUDA_SUCCESS;
@@ -300,13 +302,19 @@ PUBLIC CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, u
 {
     struct ticket ticket;
     uint32_t context;
-    CUresult r = guest_current_safe(&context);
+    CUresult r = guest_check();
 
+    if (r != CUDA_SUCCESS)
+        return r;
+    /* What is no handle is found out first, whether a context is current or not. */
+    memcpy(&ticket, &handle, sizeof(ticket));
+    if (!is_of_machine(&ticket, MEMORY_MAGIC))
+        return CUDA_ERROR_INVALID_VALUE;
+    r = guest_current_safe(&context);
     if (r != CUDA_SUCCESS)
         return r;
     if (!ptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
         return CUDA_ERROR_INVALID_VALUE;
-    memcpy(&ticket, &handle, sizeof(ticket));
     (void)sim_lock(guest.sim);
     r = open_memory(&ticket, context, ptr);
     sim_unlock(guest.sim);
@@ -383,6 +391,8 @@ static CUresult open_event(const struct ticket *ticket, uint32_t context, CUeven
     struct sim_event *event;
     uint32_t i;
 
+    if (!is_of_machine(ticket, EVENT_MAGIC))
+        return CUDA_ERROR_MAP_FAILED;
     if (!is_living_event(ticket))
         return CUDA_ERROR_INVALID_HANDLE;
     if (ticket->maker == (uint32_t)guest.sim->slot)

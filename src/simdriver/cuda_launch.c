@@ -291,6 +291,28 @@ PUBLIC CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int
                                shared_bytes, stream, params, NULL);
 }
 
+/* Each of the list is for a device of its own. What has no stream is told by its launch. */
+static bool has_a_device_each(const CUDA_LAUNCH_PARAMS *list, unsigned count)
+{
+    bool seen[SIM_DEVICES] = {false};
+    uint32_t stream;
+
+    if (count > guest.device_count)
+        return false;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned device;
+
+        if (guest_enter_stream(list[i].hStream, false, &stream) != CUDA_SUCCESS)
+            continue;
+        device = guest_context(guest_state()->streams[stream].context)->device;
+        sim_unlock(guest.sim);
+        if (seen[device])
+            return false;
+        seen[device] = true;
+    }
+    return true;
+}
+
 PUBLIC CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int devices,
                                                      unsigned int flags)
 {
@@ -299,7 +321,7 @@ PUBLIC CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, u
     (void)flags;
     if (r != CUDA_SUCCESS)
         return r;
-    if (!list || !devices)
+    if (!list || !devices || !has_a_device_each(list, devices))
         return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < devices && r == CUDA_SUCCESS; i++) {
         const CUDA_LAUNCH_PARAMS *p = &list[i];

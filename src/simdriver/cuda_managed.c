@@ -190,13 +190,12 @@ static bool add(struct managed row, int preferred)
 uint64_t guest_managed_make(uint64_t bytes, uint32_t context)
 {
     struct managed row = {
-        .bytes = bytes,
+        .bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN,
+        .address = address_take(bytes, context),
         .context = context,
         .device = guest_context(context)->device,
     };
 
-    row.bytes = bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
-    row.address = address_take(bytes, context);
     if (!row.address)
         return 0;
     if (add(row, NOWHERE))
@@ -221,6 +220,7 @@ PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int f
     CUresult r = guest_current_safe(&context);
     uint64_t address;
 
+    GUEST_CLEAR(ptr);
     if (r != CUDA_SUCCESS)
         return r;
     if (!ptr || !bytes || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))

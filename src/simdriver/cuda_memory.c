@@ -12,6 +12,7 @@
 enum {
     PITCH = 512,
     HOST_ALIGN = 4096,
+    HOST_FLAGS_END = 8, /* behind CU_MEMHOSTALLOC_WRITECOMBINED */
 };
 
 static CUresult allocate(uint64_t bytes, bool below_4g, CUdeviceptr *ret_ptr)
@@ -27,7 +28,6 @@ static CUresult allocate(uint64_t bytes, bool below_4g, CUdeviceptr *ret_ptr)
     if (bytes > UINT64_MAX - SIM_ALIGN)
         return CUDA_ERROR_OUT_OF_MEMORY;
 
-    bytes = (bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
     if (!guest_charge(context, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     address = below_4g ? address_take_low(bytes, context) : address_take(bytes, context);
@@ -41,6 +41,7 @@ static CUresult allocate(uint64_t bytes, bool below_4g, CUdeviceptr *ret_ptr)
 
 PUBLIC CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
 {
+    GUEST_CLEAR(ptr);
     if (!ptr)
         return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
     return allocate(bytes, false, ptr);
@@ -51,6 +52,7 @@ PUBLIC CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
     CUdeviceptr wide;
     CUresult r = guest_check();
 
+    GUEST_CLEAR(ptr);
     if (r != CUDA_SUCCESS)
         return r;
     if (!ptr)
@@ -61,6 +63,7 @@ PUBLIC CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
     return r;
 }
 
+/* The pitch is told as soon as it is known, also where there is no room. */
 static CUresult allocate_pitched(size_t width, size_t height, unsigned int element_bytes,
                                  bool below_4g, CUdeviceptr *ret_ptr, size_t *ret_pitch)
 {
@@ -74,18 +77,17 @@ static CUresult allocate_pitched(size_t width, size_t height, unsigned int eleme
         return CUDA_ERROR_INVALID_VALUE;
     if (width > SIZE_MAX - PITCH)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    pitch = (width + PITCH - 1) / PITCH * PITCH;
+    *ret_pitch = pitch = (width + PITCH - 1) / PITCH * PITCH;
     if (__builtin_mul_overflow(pitch, height, &bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    r = allocate(bytes, below_4g, ret_ptr);
-    if (r == CUDA_SUCCESS)
-        *ret_pitch = pitch;
-    return r;
+    return allocate(bytes, below_4g, ret_ptr);
 }
 
 PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height,
                                    unsigned int element_bytes)
 {
+    GUEST_CLEAR(ptr);
+    GUEST_CLEAR(pitch);
     if (!ptr || !pitch)
         return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
     return allocate_pitched(width, height, element_bytes, false, ptr, pitch);
@@ -94,26 +96,35 @@ PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width
 PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned int width,
                                 unsigned int height, unsigned int element_bytes)
 {
-    CUdeviceptr wide;
-    size_t wide_pitch;
+    CUdeviceptr wide = 0;
+    size_t wide_pitch = 0;
     CUresult r = guest_check();
 
+    GUEST_CLEAR(ptr);
+    GUEST_CLEAR(pitch);
     if (r != CUDA_SUCCESS)
         return r;
     if (!ptr || !pitch)
         return CUDA_ERROR_INVALID_VALUE;
     r = allocate_pitched(width, height, element_bytes, true, &wide, &wide_pitch);
-    if (r != CUDA_SUCCESS)
-        return r;
     *ptr = (CUdeviceptr_v1)wide;
     *pitch = (unsigned int)wide_pitch;
-    return CUDA_SUCCESS;
+    return r;
+}
+
+/* What is freed needs no context; what is none may have been one's that is gone. */
+static CUresult refuse_free(void)
+{
+    uint32_t context;
+
+    return guest_current(&context) == CUDA_ERROR_CONTEXT_IS_DESTROYED
+               ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+               : CUDA_ERROR_INVALID_VALUE;
 }
 
 PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
-    uint32_t current;
-    CUresult r = guest_current_safe(&current);
+    CUresult r = guest_check_safe();
     bool found;
 
     if (r != CUDA_SUCCESS || !ptr)
@@ -121,7 +132,7 @@ PUBLIC CUresult cuMemFree_v2(CUdeviceptr ptr)
     (void)sim_lock(guest.sim);
     found = guest_free_locked(ptr) || guest_graph_free(ptr);
     sim_unlock(guest.sim);
-    return found || guest_pool_free(ptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return found || guest_pool_free(ptr) ? CUDA_SUCCESS : refuse_free();
 }
 
 PUBLIC CUresult cuMemFree(CUdeviceptr_v1 ptr)
@@ -161,9 +172,10 @@ bool guest_has(uint64_t address)
 PUBLIC CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr ptr)
 {
     uint64_t from, size;
-    uint32_t context;
-    CUresult r = guest_current(&context);
+    CUresult r = guest_check();
 
+    GUEST_CLEAR(base);
+    GUEST_CLEAR(bytes);
     if (r != CUDA_SUCCESS)
         return r;
     if (!guest_range(ptr, &from, &size))
@@ -179,18 +191,23 @@ PUBLIC CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     uint32_t context;
     CUresult r = guest_current(&context);
+    uint64_t all, used;
     unsigned device;
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!free_bytes || !total)
+    if (!free_bytes && !total)
         return CUDA_ERROR_INVALID_VALUE;
 
     device = guest_context(context)->device;
     (void)sim_lock(guest.sim);
-    *total = sim_spec_of(guest_state(), device)->memory_bytes;
-    *free_bytes = *total - MIN(*total, guest_state()->devices[device].used_bytes);
+    all = sim_spec_of(guest_state(), device)->memory_bytes;
+    used = guest_state()->devices[device].used_bytes;
     sim_unlock(guest.sim);
+    if (free_bytes)
+        *free_bytes = all - MIN(all, used);
+    if (total)
+        *total = all;
     return CUDA_SUCCESS;
 }
 
@@ -215,11 +232,13 @@ PUBLIC CUresult cuMemHostAlloc(void **ptr, size_t bytes, unsigned int flags)
     uint32_t context;
     CUresult r = guest_current_safe(&context);
 
-    (void)flags;
+    GUEST_CLEAR(ptr);
     if (r != CUDA_SUCCESS)
         return r;
-    if (!ptr || !bytes)
+    if (!ptr || flags >= HOST_FLAGS_END)
         return CUDA_ERROR_INVALID_VALUE;
+    if (!bytes)
+        return CUDA_SUCCESS;
     return posix_memalign(ptr, HOST_ALIGN, bytes) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -239,8 +258,6 @@ PUBLIC CUresult cuMemFreeHost(void *ptr)
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!ptr)
-        return CUDA_ERROR_INVALID_VALUE;
     free(ptr);
     return CUDA_SUCCESS;
 }

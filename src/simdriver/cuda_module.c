@@ -223,11 +223,12 @@ static CUresult read_image(const char *path, char **ret_text)
 PUBLIC CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
     AUTOFREE char *text = NULL;
-    CUresult r = guest_check();
+    uint32_t context;
+    CUresult r = guest_current(&context);
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!path)
+    if (!path || !path[0])
         return CUDA_ERROR_INVALID_VALUE;
     r = read_image(path, &text);
     return r == CUDA_SUCCESS ? cuModuleLoadData(module, text) : r;
@@ -259,7 +260,7 @@ PUBLIC CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!function || !name)
+    if (!function || !name || !name[0])
         return CUDA_ERROR_INVALID_VALUE;
     (void)pthread_mutex_lock(&guest.lock);
     code = find_code(module, false);
@@ -674,6 +675,10 @@ static CUresult get_variable(const void *handle, bool library, const char *name,
 PUBLIC CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule module,
                                      const char *name)
 {
+    GUEST_CLEAR(ptr);
+    GUEST_CLEAR(bytes);
+    if (name && !name[0])
+        return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
     return get_variable(module, false, name, ptr, bytes);
 }
 

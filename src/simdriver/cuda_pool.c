@@ -174,7 +174,7 @@ static CUresult check_managed_props(const CUmemPoolProps *props)
     switch (props->location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         return guest_check_device(props->location.id) == CUDA_SUCCESS ? CUDA_SUCCESS
-                                                                      : CUDA_ERROR_INVALID_DEVICE;
+                                                                      : CUDA_ERROR_INVALID_VALUE;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
         return props->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_MEM_LOCATION_TYPE_HOST:
@@ -199,7 +199,7 @@ static CUresult check_props(const CUmemPoolProps *props)
         (props->handleTypes && props->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
         return CUDA_ERROR_NOT_SUPPORTED;
     return guest_check_device(props->location.id) == CUDA_SUCCESS ? CUDA_SUCCESS
-                                                                  : CUDA_ERROR_INVALID_DEVICE;
+                                                                  : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult guest_pool_place(const CUmemPoolProps *props, unsigned *ret_place)
@@ -329,6 +329,14 @@ PUBLIC CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 
 /* The devices' pools */
 
+/* To all of these but cuDeviceGetDefaultMemPool() a device that is not there is a bad value. */
+static CUresult check_device_value(CUdevice device)
+{
+    CUresult r = guest_check_device(device);
+
+    return r == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : r;
+}
+
 static CUresult get_pool(CUmemoryPool *pool, CUdevice device, unsigned (*which)(unsigned device))
 {
     CUresult r = guest_check_device(device);
@@ -350,12 +358,14 @@ PUBLIC CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
 
 PUBLIC CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
 {
-    return get_pool(pool, device, current_of);
+    CUresult r = check_device_value(device);
+
+    return r == CUDA_SUCCESS ? get_pool(pool, device, current_of) : r;
 }
 
 PUBLIC CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
 {
-    CUresult r = guest_check_device(device);
+    CUresult r = check_device_value(device);
     unsigned number;
 
     if (r != CUDA_SUCCESS)
@@ -397,8 +407,10 @@ PUBLIC CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *locati
         return r;
     if (!pool || !location)
         return CUDA_ERROR_INVALID_VALUE;
-    if (is_of_device(location, type))
-        return cuDeviceGetDefaultMemPool(pool, location->id);
+    if (is_of_device(location, type)) {
+        r = check_device_value(location->id);
+        return r == CUDA_SUCCESS ? cuDeviceGetDefaultMemPool(pool, location->id) : r;
+    }
     props.location = *location;
     r = check_props(&props);
     if (r != CUDA_SUCCESS)

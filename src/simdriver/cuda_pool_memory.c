@@ -93,6 +93,7 @@ static CUresult allocate(CUdeviceptr *ptr, size_t bytes, const CUmemoryPool *poo
 {
     CUresult r = guest_check();
 
+    GUEST_CLEAR(ptr);
     if (r != CUDA_SUCCESS)
         return r;
     if (!ptr || !bytes)

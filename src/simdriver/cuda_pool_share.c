@@ -39,7 +39,7 @@ struct ticket {
 _Static_assert(sizeof(struct ticket) == sizeof(CUmemPoolPtrExportData), "all of it");
 
 struct imported {
-    uint64_t address, bytes;
+    uint64_t address, bytes; /* as the piece was asked for */
     uint32_t hold;
     struct heap *heap; /* whose figures count it */
     struct imported *next;
@@ -57,6 +57,12 @@ static void leave(void)
 {
     sim_unlock(guest.sim);
     (void)pthread_mutex_unlock(&guest.lock);
+}
+
+/* What the pool's figures count of it. */
+static uint64_t counted_bytes(const struct imported *row)
+{
+    return (row->bytes + SIM_ALIGN - 1) / SIM_ALIGN * SIM_ALIGN;
 }
 
 /* Pools */
@@ -171,14 +177,14 @@ static CUresult import(struct heap *heap, const struct ticket *ticket, CUdevicep
         return CUDA_ERROR_INVALID_VALUE;
     if (!row)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    row->address = heap_addresses(ticket->bytes);
+    row->bytes = ticket->bytes;
+    row->address = heap_addresses(counted_bytes(row));
     row->hold = row->address ? sim_hold_new(guest.sim, ticket->physical) : 0;
     if (!row->hold)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    row->bytes = ticket->bytes;
     row->heap = heap;
     row->next = imports;
-    heap->used_bytes += row->bytes;
+    heap->used_bytes += counted_bytes(row);
     heap->used_high = MAX(heap->used_high, heap->used_bytes);
     *ret = row->address;
     imports = TAKE(row);
@@ -193,6 +199,7 @@ PUBLIC CUresult cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool,
     struct heap *heap;
     bool imported;
 
+    GUEST_CLEAR(ptr);
     if (r != CUDA_SUCCESS)
         return r;
     if (!ptr || !data)
@@ -215,7 +222,7 @@ bool shared_pool_free(uint64_t address)
     if (!row)
         return false;
     *at = row->next;
-    row->heap->used_bytes -= MIN(row->heap->used_bytes, row->bytes);
+    row->heap->used_bytes -= MIN(row->heap->used_bytes, counted_bytes(row));
     sim_hold_drop(guest_state(), row->hold);
     free(row);
     return true;

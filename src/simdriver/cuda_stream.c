@@ -6,7 +6,9 @@
 #include "simdriver/green.h"
 #include "simdriver/guest.h"
 
-uint32_t guest_stream_new(uint32_t context, unsigned flags)
+static int8_t priorities[SIM_STREAMS]; /* of those with a handle; under the machine's lock */
+
+uint32_t guest_stream_new(uint32_t context, unsigned flags, int priority)
 {
     uint32_t *spare = &guest.spare_streams[context], i;
 
@@ -17,10 +19,12 @@ uint32_t guest_stream_new(uint32_t context, unsigned flags)
     }
     i = sim_stream_new(guest_state(), context, flags);
     *spare -= i != 0;
+    priorities[i] =
+        (int8_t)MIN(MAX(priority, (int)GUEST_PRIORITY_GREATEST), (int)GUEST_PRIORITY_LEAST);
     return i;
 }
 
-PUBLIC CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
+PUBLIC CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
     uint32_t context, i;
     CUresult r = guest_current(&context);
@@ -31,7 +35,7 @@ PUBLIC CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
         return CUDA_ERROR_INVALID_VALUE;
 
     (void)sim_lock(guest.sim);
-    i = guest_stream_new(context, flags);
+    i = guest_stream_new(context, flags, priority);
     if (i) {
         green_note_stream(i);
         *stream = guest_stream_handle(i);
@@ -40,10 +44,9 @@ PUBLIC CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
     return i ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-PUBLIC CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
+PUBLIC CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 {
-    (void)priority;
-    return cuStreamCreate(stream, flags);
+    return cuStreamCreateWithPriority(stream, flags, GUEST_PRIORITY_LEAST);
 }
 
 PUBLIC CUresult cuStreamDestroy_v2(CUstream stream)
@@ -194,13 +197,10 @@ void guest_wait_context(uint32_t context)
     wait_context_locked(context);
 }
 
-PUBLIC CUresult cuCtxSynchronize(void)
+static CUresult synchronize_context(uint32_t context)
 {
-    uint32_t context;
-    CUresult r = guest_current_safe(&context);
+    CUresult r;
 
-    if (r != CUDA_SUCCESS)
-        return r;
     sim_advance(guest_state(), guest_context(context)->device, sim_lock(guest.sim));
     r = guest_check_context_wait(context);
     if (r != CUDA_SUCCESS) {
@@ -210,6 +210,25 @@ PUBLIC CUresult cuCtxSynchronize(void)
     wait_context_locked(context);
     guest_pools_waited();
     return guest_check();
+}
+
+PUBLIC CUresult cuCtxSynchronize(void)
+{
+    uint32_t context;
+    CUresult r = guest_current_safe(&context);
+
+    return r == CUDA_SUCCESS ? synchronize_context(context) : r;
+}
+
+PUBLIC CUresult cuCtxSynchronize_v2(CUcontext handle)
+{
+    uint32_t context;
+    CUresult r = guest_check_safe();
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    return guest_find_context(handle, &context) ? synchronize_context(context)
+                                                : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult guest_wait_event(uint32_t stream, uint32_t e)
@@ -247,15 +266,19 @@ PUBLIC CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned 
     return wait_event(stream, event, flags, true);
 }
 
+static bool has_handle(CUstream stream)
+{
+    return stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+}
+
 /* A stream that has a handle needs no current context to be found. Locked when it was. */
 static CUresult enter_any(CUstream handle, bool per_thread, uint32_t *ret_stream)
 {
-    bool has_handle = handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD;
     CUresult r = guest_check();
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!has_handle)
+    if (!has_handle(handle))
         return guest_enter_stream(handle, per_thread, ret_stream);
     (void)sim_lock(guest.sim);
     r = guest_find_stream(handle, per_thread, 0, ret_stream);
@@ -319,4 +342,29 @@ PUBLIC CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *context, CUgr
     CUgreenCtx unwanted;
 
     return context_of(stream, true, context, green ? green : &unwanted);
+}
+
+static CUresult priority_of(CUstream stream, bool per_thread, int *ret_priority)
+{
+    uint32_t i;
+    CUresult r;
+
+    if (!ret_priority)
+        return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
+    r = enter_any(stream, per_thread, &i);
+    if (r != CUDA_SUCCESS)
+        return r;
+    *ret_priority = has_handle(stream) ? priorities[i] : GUEST_PRIORITY_LEAST;
+    sim_unlock(guest.sim);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuStreamGetPriority(CUstream stream, int *priority)
+{
+    return priority_of(stream, false, priority);
+}
+
+PUBLIC CUresult cuStreamGetPriority_ptsz(CUstream stream, int *priority)
+{
+    return priority_of(stream, true, priority);
 }

@@ -6,6 +6,12 @@
 #include "driver/entries.h"
 #include "simdriver/guest.h"
 
+enum {
+    VERSION = 13050,
+    STREAM_FLAGS =
+        CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
+};
+
 static const struct {
     CUresult error;
     const char *name;
@@ -20,6 +26,7 @@ static const struct {
     {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {CUDA_ERROR_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
     {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {CUDA_ERROR_MAP_FAILED, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
     {CUDA_ERROR_UNSUPPORTED_LIMIT, "CUDA_ERROR_UNSUPPORTED_LIMIT", "limit is not supported"},
     {CUDA_ERROR_FILE_NOT_FOUND, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
     {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
@@ -82,7 +89,7 @@ PUBLIC CUresult cuDriverGetVersion(int *version)
 {
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
-    *version = 13050;
+    *version = VERSION;
     return CUDA_SUCCESS;
 }
 
@@ -110,39 +117,59 @@ PUBLIC CUresult cuGetExportTable(const void **table, const CUuuid *id)
 {
     if (!table || !id)
         return CUDA_ERROR_INVALID_VALUE;
-    if (memcmp(id, &runtime_table_id, sizeof(*id)) != 0)
-        return CUDA_ERROR_NOT_FOUND;
-    *table = runtime_table;
-    return CUDA_SUCCESS;
+    *table = memcmp(id, &runtime_table_id, sizeof(*id)) == 0 ? runtime_table : NULL;
+    return *table ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-PUBLIC CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cuda_version,
-                                    cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+/* CUDA_ERROR_INVALID_VALUE: it is nothing that may be asked. */
+static CUresult look_up(const char *symbol, int cuda_version, cuuint64_t flags, void **ret_found,
+                        CUdriverProcAddressQueryResult *ret_told)
 {
-    enum driver_stream stream = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+    /* Who asks for both kinds of streams means their own. */
+    enum driver_stream stream = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
                                     ? DRIVER_STREAM_PER_THREAD
                                     : DRIVER_STREAM_LEGACY;
-    int told = CU_GET_PROC_ADDRESS_SUCCESS;
     const struct driver_entry *entry;
     enum driver_lookup lookup;
 
-    if (!symbol || !symbol[0] || !pfn || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+    if (!symbol || !symbol[0] || cuda_version > VERSION || flags > STREAM_FLAGS)
         return CUDA_ERROR_INVALID_VALUE;
-
-    *pfn = NULL;
     lookup = driver_entry_resolve(symbol, cuda_version, stream, &entry);
-    if (lookup == DRIVER_FOUND)
-        *pfn = (void *)guest_functions[entry - driver_entries];
-    else if (lookup == DRIVER_TOO_OLD)
-        told = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
-    else
-        told = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    if (status)
-        *status = told;
-    return *pfn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    *ret_found = NULL;
+    *ret_told = lookup == DRIVER_TOO_OLD ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                                         : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    if (lookup != DRIVER_FOUND)
+        return CUDA_SUCCESS;
+    *ret_found = (void *)guest_functions[entry - driver_entries];
+    *ret_told = CU_GET_PROC_ADDRESS_SUCCESS;
+    return CUDA_SUCCESS;
+}
+
+/* Who has a status learns by it alone that nothing was found. */
+PUBLIC CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cuda_version,
+                                    cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+{
+    CUdriverProcAddressQueryResult told;
+    void *found;
+
+    if (!pfn || look_up(symbol, cuda_version, flags, &found, &told) != CUDA_SUCCESS)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pfn = found;
+    if (!status)
+        return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    *status = told;
+    return CUDA_SUCCESS;
 }
 
 PUBLIC CUresult cuGetProcAddress(const char *symbol, void **pfn, int cuda_version, cuuint64_t flags)
 {
-    return cuGetProcAddress_v2(symbol, pfn, cuda_version, flags, NULL);
+    CUdriverProcAddressQueryResult told;
+    void *found;
+
+    if (!pfn || look_up(symbol, cuda_version, flags, &found, &told) != CUDA_SUCCESS)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!found)
+        return CUDA_ERROR_NOT_FOUND;
+    *pfn = found;
+    return CUDA_SUCCESS;
 }

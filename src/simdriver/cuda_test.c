@@ -219,8 +219,8 @@ static void memory_is_accounted_for(void **state)
     FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&ptr, GIB - CONTEXT_BYTES + 1));
     FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&ptr, SIZE_MAX));
     FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocPitch_v2(&ptr, &pitch, SIZE_MAX / 2, 4, 4));
-    assert_int_equal(ptr, UNTOUCHED);
-    assert_int_equal(pitch, UNTOUCHED);
+    assert_int_equal(ptr, 0);
+    assert_int_equal(pitch, SIZE_MAX / 2 + 1);
 
     OK(cuMemAlloc_v2(&ptr, 513));
     assert_true(ptr > UINT32_MAX);
@@ -229,8 +229,9 @@ static void memory_is_accounted_for(void **state)
     OK(cuMemGetInfo_v2(&bytes, &total));
     assert_int_equal(total, GIB);
     assert_int_equal(bytes, GIB - CONTEXT_BYTES - 1024);
-    OK(cuMemGetAddressRange_v2(&base, &bytes, ptr + 600));
+    OK(cuMemGetAddressRange_v2(&base, &bytes, ptr + 512));
     assert_int_equal(base, ptr);
+    assert_int_equal(bytes, 513);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(ptr + 256));
     OK(cuMemFree_v2(ptr));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(ptr));

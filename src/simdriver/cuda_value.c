@@ -79,6 +79,31 @@ static CUresult one(CUstream stream, bool per_thread, struct value_op what)
     return enqueue_all(stream, per_thread, &what, 1);
 }
 
+/*
+ * The first ones are for drivers before 12.0, which had them switched on by an option of the kernel
+ * module; a driver of today knows their names.
+ */
+static CUresult is_of_old(void)
+{
+    CUresult r = guest_check();
+
+    return r == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : r;
+}
+
+#define VALUES_OF_OLD(bits, type, suffix)                                                          \
+    PUBLIC CUresult cuStreamWaitValue##bits##suffix(CUstream stream, CUdeviceptr ptr, type value,  \
+                                                    unsigned int flags)                            \
+    {                                                                                              \
+        (void)stream, (void)ptr, (void)value, (void)flags;                                         \
+        return is_of_old();                                                                        \
+    }                                                                                              \
+    PUBLIC CUresult cuStreamWriteValue##bits##suffix(CUstream stream, CUdeviceptr ptr, type value, \
+                                                     unsigned int flags)                           \
+    {                                                                                              \
+        (void)stream, (void)ptr, (void)value, (void)flags;                                         \
+        return is_of_old();                                                                        \
+    }
+
 #define VALUES_BY(bits, type, suffix, by_thread)                                                   \
     PUBLIC CUresult cuStreamWaitValue##bits##suffix(CUstream stream, CUdeviceptr ptr, type value,  \
                                                     unsigned int flags)                            \
@@ -92,9 +117,9 @@ static CUresult one(CUstream stream, bool per_thread, struct value_op what)
     }
 
 #define VALUES(bits, type)                                                                         \
-    VALUES_BY(bits, type, , false)                                                                 \
+    VALUES_OF_OLD(bits, type, )                                                                    \
+    VALUES_OF_OLD(bits, type, _ptsz)                                                               \
     VALUES_BY(bits, type, _v2, false)                                                              \
-    VALUES_BY(bits, type, _ptsz, true)                                                             \
     VALUES_BY(bits, type, _v2_ptsz, true)
 
 VALUES(32, unsigned int)
@@ -142,7 +167,15 @@ static CUresult batch(CUstream stream, bool per_thread, unsigned count,
         return batch(stream, by_thread, count, list, flags);                                       \
     }
 
-BATCH(, false)
+#define BATCH_OF_OLD(suffix)                                                                       \
+    PUBLIC CUresult cuStreamBatchMemOp##suffix(CUstream stream, unsigned int count,                \
+                                               CUstreamBatchMemOpParams *list, unsigned int flags) \
+    {                                                                                              \
+        (void)stream, (void)count, (void)list, (void)flags;                                        \
+        return is_of_old();                                                                        \
+    }
+
+BATCH_OF_OLD()
+BATCH_OF_OLD(_ptsz)
 BATCH(_v2, false)
-BATCH(_ptsz, true)
 BATCH(_v2_ptsz, true)

@@ -12,10 +12,6 @@
 #include "simdriver/physical.h"
 #include "simdriver/ranges.h"
 
-enum {
-    PAGE = 4096, /* the host's */
-};
-
 #define GRANULE (2 * MIB)
 #define HANDLE_KIND (UINT64_C(5) << 44)
 #define ACCESS_BITS 3u
@@ -64,7 +60,7 @@ PUBLIC CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t bytes, size_t align
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!ptr || !bytes || bytes % PAGE || flags || (alignment & (alignment - 1)))
+    if (!ptr || !bytes || bytes % granule() || flags || (alignment & (alignment - 1)))
         return CUDA_ERROR_INVALID_VALUE;
     (void)pthread_mutex_lock(&guest.lock);
     from = range_reserve(bytes, MAX((uint64_t)alignment, granule()), hint);
@@ -392,6 +388,7 @@ PUBLIC CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *l
     CUresult r = guest_check();
     unsigned place;
 
+    GUEST_CLEAR(flags);
     if (r != CUDA_SUCCESS)
         return r;
     if (!flags || !location)

@@ -430,11 +430,11 @@ bool guest_graph_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes
         return false;
     enter();
     memory = memories;
-    while (memory && (!memory->live || address - memory->address >= memory->bytes))
+    while (memory && (!memory->live || address - memory->address >= memory->asked_bytes))
         memory = memory->next;
     if (memory) {
         *ret_from = memory->address;
-        *ret_bytes = memory->bytes;
+        *ret_bytes = memory->asked_bytes;
     }
     leave();
     return memory != NULL;

@@ -79,6 +79,14 @@ static inline CUresult guest_check(void)
     return guest_is_faulted() ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
 }
 
+/* An output that the driver clears before all else, once it is initialised: also where the call
+ * fails. */
+#define GUEST_CLEAR(output)                                                                        \
+    do {                                                                                           \
+        if ((output) && __atomic_load_n(&guest.ready, __ATOMIC_ACQUIRE))                           \
+            *(output) = 0;                                                                         \
+    } while (0)
+
 /* For what goes on after that: it tells of a device, makes a context current, or ends one. */
 static inline CUresult guest_pass_fault(CUresult checked)
 {
@@ -121,7 +129,13 @@ CUstream guest_stream_handle(uint32_t stream);
 
 /* Under the machine's lock. A stream with a handle: takes memory, unless one that was destroyed
  * left some to its context. 0: there is no room. */
-uint32_t guest_stream_new(uint32_t context, unsigned flags);
+uint32_t guest_stream_new(uint32_t context, unsigned flags, int priority);
+
+/* The priorities of streams, which are told and change nothing; those beyond are the nearest. */
+enum {
+    GUEST_PRIORITY_LEAST = 0,
+    GUEST_PRIORITY_GREATEST = -5,
+};
 
 /* Under the machine's lock. What stands for another process' event is found as that one, while it
  * is there; guest_find_own_event() finds it itself. */

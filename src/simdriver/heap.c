@@ -22,6 +22,7 @@ enum piece_state {
 
 struct heap_piece {
     uint64_t from, bytes;
+    uint64_t asked_bytes; /* before they were rounded up, while given out */
     enum piece_state state;
     uint32_t stream, gen; /* that freed it */
     uint64_t seq;
@@ -196,6 +197,7 @@ static bool wait_for(uint32_t stream, const struct heap_piece *piece)
 
 uint64_t heap_take(struct heap *heap, uint64_t bytes, uint32_t stream)
 {
+    const uint64_t asked_bytes = bytes;
     struct heap_piece *piece;
 
     if (bytes > UINT64_MAX - heap->granule)
@@ -210,7 +212,10 @@ uint64_t heap_take(struct heap *heap, uint64_t bytes, uint32_t stream)
         if (piece && !is_done(piece) && !wait_for(stream, piece))
             piece = NULL;
     }
-    return piece ? give_out(piece, bytes) : 0;
+    if (!piece)
+        return 0;
+    piece->asked_bytes = asked_bytes;
+    return give_out(piece, bytes);
 }
 
 struct heap_piece *heap_find(uint64_t address, struct heap **ret_heap)
@@ -228,10 +233,10 @@ struct heap *heap_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_byte
 {
     for (unsigned i = 0; i < BUCKETS; i++) {
         for (const struct heap_piece *piece = buckets[i]; piece; piece = piece->same) {
-            if (address - piece->from >= piece->bytes)
+            if (address - piece->from >= piece->asked_bytes)
                 continue;
             *ret_from = piece->from;
-            *ret_bytes = piece->bytes;
+            *ret_bytes = piece->asked_bytes;
             return piece->heap;
         }
     }
@@ -338,7 +343,7 @@ bool heap_locate(uint64_t address, uint32_t *ret_physical, uint64_t *ret_offset,
             continue;
         *ret_physical = guest_state()->holds[chunk->hold].physical;
         *ret_offset = address - chunk->first->from;
-        *ret_bytes = piece->bytes;
+        *ret_bytes = piece->asked_bytes;
         return true;
     }
     return false;

@@ -36,7 +36,8 @@ uint64_t heap_take(struct heap *heap, uint64_t bytes, uint32_t stream);
 /* The piece that was given out at an address; NULL when there is none. Its heap. */
 struct heap_piece *heap_find(uint64_t address, struct heap **ret_heap);
 
-/* The piece that an address lies in, if it is given out, and its heap; NULL. */
+/* The piece that an address lies in, if it is given out, as large as was asked for, and its heap;
+ * NULL. */
 struct heap *heap_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes);
 
 /* Where in which piece of memory of a shared heap a piece that was given out lies. */

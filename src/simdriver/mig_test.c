@@ -311,7 +311,7 @@ static void devices(void)
     nvmlMemory_t memory;
 
     FINE(nvmlInit_v2());
-    NVML(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetMigDeviceHandleByIndex(card(0), 0, &device));
+    NVML(NVML_ERROR_NOT_FOUND, nvmlDeviceGetMigDeviceHandleByIndex(card(0), 0, &device));
     FINE(nvmlDeviceGetMaxMigDeviceCount(card(0), &count));
     HOLDS(count == 0);
     (void)begin();

@@ -616,9 +616,7 @@ PUBLIC nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, uns
         return r;
     if (!mig || index >= SIM_MIG_STARTS)
         return leave(NVML_ERROR_INVALID_ARGUMENT);
-    if (!state()->health[gpu].mig)
-        return leave(NVML_ERROR_NOT_SUPPORTED);
-    if (!state()->instances[gpu][index].has_compute)
+    if (!state()->health[gpu].mig || !state()->instances[gpu][index].has_compute)
         return leave(NVML_ERROR_NOT_FOUND);
     *mig = nvml_mig_handle(sim_instance_device(gpu, index));
     return leave(NVML_SUCCESS);

@@ -206,7 +206,7 @@ static void pools_of_ones_own(void)
     INVALID(cuMemPoolCreate(NULL, &on_device));
     INVALID(cuMemPoolCreate(&pool, NULL));
     props.location.id = 2;
-    GIVES(CUDA_ERROR_INVALID_DEVICE, cuMemPoolCreate(&pool, &props));
+    INVALID(cuMemPoolCreate(&pool, &props));
     props = on_device;
     props.handleTypes = 8; /* fabric */
     GIVES(CUDA_ERROR_NOT_SUPPORTED, cuMemPoolCreate(&pool, &props));
@@ -272,7 +272,7 @@ static void no_context_owns_it(void)
     HOLDS(base == a && bytes == 3 * CHUNK);
     OK(cuCtxDestroy_v2(t.context));
     HOLDS(testing_used_bytes() == 3 * CHUNK && reserved(pool) == 3 * CHUNK);
-    GIVES(CUDA_ERROR_INVALID_CONTEXT, cuMemAllocAsync(&a, 512, NULL));
+    GIVES(CUDA_ERROR_INVALID_CONTEXT, cuMemAllocAsync(&base, 512, NULL));
     testing_begin_context(&t, 0);
     OK(cuMemFreeAsync(a, t.streams[0]));
     OK(cuStreamSynchronize(t.streams[0]));

@@ -69,11 +69,11 @@ static void addresses(void)
     OK(cuInit(0));
     INVALID(cuMemAddressReserve(NULL, PIECE, 0, 0, 0));
     INVALID(cuMemAddressReserve(&a, 0, 0, 0, 0));
-    INVALID(cuMemAddressReserve(&a, 4095, 0, 0, 0));
+    INVALID(cuMemAddressReserve(&a, 4096, 0, 0, 0));
     INVALID(cuMemAddressReserve(&a, PIECE, 3 * MIB, 0, 0));
     INVALID(cuMemAddressReserve(&a, PIECE, 0, 0, 1));
     OK(cuMemAddressReserve(&a, 4 * PIECE, 0, 0, 0));
-    OK(cuMemAddressReserve(&b, 4096, 64 * MIB, 0, 0));
+    OK(cuMemAddressReserve(&b, PIECE, 64 * MIB, 0, 0));
     HOLDS(a % PIECE == 0 && b % (64 * MIB) == 0 && (b < a || b >= a + 4 * PIECE));
 
     /* A hint is followed where it is free. */

@@ -253,6 +253,7 @@ PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int f
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (mode != VGPU_ON || !ptr || !bytes)
         return REAL(cuMemAllocManaged)(ptr, bytes, flags);
+    *ptr = 0; /* as a real driver leaves it */
     result = grant_find_place(&grant);
     if (result != CUDA_SUCCESS)
         return result;

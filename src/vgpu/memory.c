@@ -143,16 +143,24 @@ static bool spill_alloc(CUdeviceptr *ptr, uint64_t bytes, struct grant *grant)
     return spilled;
 }
 
+/* An output as a real driver leaves it where it refuses: it clears it first (seen on 580.159). */
+#define CLEAR(output)                                                                              \
+    do {                                                                                           \
+        if (output)                                                                                \
+            *(output) = 0;                                                                         \
+    } while (0)
+
 PUBLIC CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
 {
     struct grant grant;
     CUdeviceptr taken;
     CUresult result = alloc_begin(&grant, ptr ? bytes : 0);
 
+    if (result == CUDA_SUCCESS && !grant.device)
+        return REAL(cuMemAlloc_v2)(ptr, bytes);
+    CLEAR(ptr);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!grant.device)
-        return REAL(cuMemAlloc_v2)(ptr, bytes);
 
     result = REAL(cuMemAlloc_v2)(&taken, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -175,10 +183,11 @@ PUBLIC CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
     CUdeviceptr_v1 taken;
     CUresult result = alloc_begin(&grant, ptr ? bytes : 0);
 
+    if (result == CUDA_SUCCESS && !grant.device)
+        return REAL(cuMemAlloc)(ptr, bytes);
+    CLEAR(ptr);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!grant.device)
-        return REAL(cuMemAlloc)(ptr, bytes);
 
     result = REAL(cuMemAlloc)(&taken, bytes);
     if (result != CUDA_SUCCESS) {
@@ -213,10 +222,12 @@ PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width
     size_t row;
     CUresult result = alloc_begin(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
 
+    if (result == CUDA_SUCCESS && !grant.device)
+        return REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element_bytes);
+    CLEAR(ptr);
+    CLEAR(pitch);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!grant.device)
-        return REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element_bytes);
 
     result = REAL(cuMemAllocPitch_v2)(&taken, &row, width, height, element_bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
@@ -246,10 +257,12 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
     unsigned int row;
     CUresult result = alloc_begin(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
 
+    if (result == CUDA_SUCCESS && !grant.device)
+        return REAL(cuMemAllocPitch)(ptr, pitch, width, height, element_bytes);
+    CLEAR(ptr);
+    CLEAR(pitch);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!grant.device)
-        return REAL(cuMemAllocPitch)(ptr, pitch, width, height, element_bytes);
 
     result = REAL(cuMemAllocPitch)(&taken, &row, width, height, element_bytes);
     if (result != CUDA_SUCCESS) {

@@ -253,7 +253,7 @@ static bool is_managed(CUdeviceptr ptr)
            managed;
 }
 
-/* What the driver found, either of which may be asked for. */
+/* What the driver found, or left there, either of which may be asked for. */
 struct found {
     CUdeviceptr ptr;
     size_t bytes;
@@ -264,16 +264,16 @@ static CUresult give_variable(CUresult result, const struct found *found, const 
 {
     if (result == CUDA_SUCCESS && vgpu_mode() == VGPU_ON && is_managed(found->ptr) &&
         !managed_met(found->ptr, found->bytes, owner))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (result == CUDA_SUCCESS && ptr)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (ptr)
         *ptr = found->ptr;
-    if (result == CUDA_SUCCESS && bytes)
+    if (bytes)
         *bytes = found->bytes;
     return result;
 }
 
 #define GET_VARIABLE(name, owner)                                                                  \
-    struct found found = {0};                                                                      \
+    struct found found = {ptr ? *ptr : 0, bytes ? *bytes : 0};                                     \
     CUresult result;                                                                               \
                                                                                                    \
     (void)real_driver();                                                                           \

@@ -483,6 +483,7 @@ static CUresult take_from(CUdeviceptr *ptr, size_t bytes, const struct order *or
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (mode != VGPU_ON || !ptr || !bytes)
         return order->driver(ptr, bytes, order->pool, order->stream);
+    *ptr = 0; /* as a real driver leaves it */
     return take(ptr, bytes, order);
 }
 
@@ -515,6 +516,7 @@ static CUresult take_current(CUdeviceptr *ptr, size_t bytes, struct order order,
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (mode != VGPU_ON || !ptr || !bytes)
         return driver(ptr, bytes, order.stream);
+    *ptr = 0; /* as a real driver leaves it */
     result = find_current(order.stream, order.per_thread, &order.pool);
     return result == CUDA_SUCCESS ? take(ptr, bytes, &order) : result;
 }

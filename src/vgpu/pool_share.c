@@ -83,6 +83,7 @@ PUBLIC CUresult cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool,
 
     if (vgpu_mode() != VGPU_ON || !ptr)
         return REAL(cuMemPoolImportPointer)(ptr, pool, data);
+    *ptr = 0; /* as a real driver leaves it */
     result = REAL(cuMemPoolImportPointer)(&got, pool, data);
     if (result != CUDA_SUCCESS)
         return result;

@@ -69,6 +69,8 @@ ROWS = {
     "cuCtxGetLimit": (0.5, "o8 limit"),
     "cuCtxSetLimit": (1.5, "limit limitvalue"),
     "cuCtxGetStreamPriorityRange": (0.3, "o4 o4"),
+    "cuStreamGetPriority": (0.2, "stream o4"),
+    "cuStreamGetPriority_ptsz": (0.1, "stream o4"),
     "cuCtxSynchronize": (1, ""),
     "cuCtxSynchronize_v2": (0.2, "context"),
     "cuGreenCtxCreate": (1, "+green desc device greenflags"),

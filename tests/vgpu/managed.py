@@ -161,7 +161,7 @@ def check_hidden():
 def check_policies():
     machine = new_machine()
     one = Manager(limited_environment(machine, memory=LIMIT, HAMI_MANAGED="full")).begin()
-    check_equal((one.make(1, ROOM + 512), one.words[1]), (OUT_OF_MEMORY, "kept"), "full: beyond the limit is out of memory")
+    check_equal((one.make(1, ROOM + 512), one.words[1]), (OUT_OF_MEMORY, "null"), "full: beyond the limit is out of memory")
     check_equal(one.make(1, ROOM), 0, "full: up to the limit it is not")
     check_equal(one.make(2, 512), OUT_OF_MEMORY, "full: to the last byte")
     check_equal(one.finish(), "", "full: nobody said a word")

@@ -80,7 +80,7 @@ def check_limit():
     codes = [one.take(1 + i % 20, 2 * CHUNK) for i in range(ROOM // (2 * CHUNK))]
     check_equal(set(codes), {0}, "a pool grows up to the limit")
     agree("exactly that is in use", machine, one, LIMIT)
-    check_equal((one.take(30, 512), one.words[1]), (OUT_OF_MEMORY, "kept"), "more is out of memory, the output untouched")
+    check_equal((one.take(30, 512), one.words[1]), (OUT_OF_MEMORY, "null"), "more is out of memory, the output cleared")
     check_equal(one.call("cuMemAlloc_v2", f"n{slot('ptr', 30)}", 512), OUT_OF_MEMORY, "other memory counts to the same limit")
     check_equal(machine.used(one.pid), LIMIT, "and nothing more is in use")
     one.give(20)
@@ -143,7 +143,7 @@ def check_fragments():
     check_equal(code, OUT_OF_MEMORY, "what fits in no piece is out of memory in a thread that has no context")
     check_equal(machine.used(one.pid), LIMIT, "and nothing of it waits behind the stream's work")
     one.wait()
-    check_equal((one.take(10, CHUNK // 2), one.words[1]), (OUT_OF_MEMORY, "kept"), "what fits in no piece is out of memory")
+    check_equal((one.take(10, CHUNK // 2), one.words[1]), (OUT_OF_MEMORY, "null"), "what fits in no piece is out of memory")
     agree("and nothing of it stays", machine, one, LIMIT)
     check_equal(one.take(10, CHUNK // 4), 0, "what fits is had")
     # Chunks that are larger than anybody knew.
@@ -153,7 +153,7 @@ def check_fragments():
     codes = [one.take(1 + i % 20, 40 * MIB) for i in range((LIMIT - context) // (64 * MIB))]
     check_equal(set(codes), {0}, "chunks of 64 MiB, of which each piece takes one")
     code = one.take(30, 40 * MIB)
-    check_equal((code, one.words[1]), (OUT_OF_MEMORY, "kept"), "beyond the limit there is no other one")
+    check_equal((code, one.words[1]), (OUT_OF_MEMORY, "null"), "beyond the limit there is no other one")
     agree("and nothing of it stays", machine, one, context + (LIMIT - context) // (64 * MIB) * 64 * MIB)
     one.finish()
 
@@ -398,7 +398,7 @@ def check_oversubscribed():
     one.busy(1000)
     time.sleep(1.2)
     check_equal(one.charged(), near + far + CONTEXT, "it hides no code, nor is it hidden memory")
-    check_equal((one.take(3, 2 * GIB), one.words[1]), (OUT_OF_MEMORY, "kept"), "beyond the limit is out of memory")
+    check_equal((one.take(3, 2 * GIB), one.words[1]), (OUT_OF_MEMORY, "null"), "beyond the limit is out of memory")
     one.busy(1_500_000_000)
     check_equal((one.give(2), on_host()), (0, far), "it is freed in the order of its stream")
     check_equal((one.take(2, far), on_host()), (0, far), "and had again by that")

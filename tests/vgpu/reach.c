@@ -383,7 +383,7 @@ struct filling {
     unsigned count;
     uint64_t bytes;
     unsigned refused;
-    unsigned touched; /* refusals that changed an output */
+    unsigned touched; /* refusals after which an output is not as a real driver leaves it */
     int strange;      /* a code that is neither success nor out of memory */
 };
 
@@ -394,6 +394,7 @@ static void fill(size_t piece)
     const size_t large = allocator->array ? (size_t)64 << 10 : (size_t)2 << 20;
     const bool is_large = allocator->mapped || allocator->pooled || allocator->array;
     const size_t least = is_large ? large : 512;
+    const uint64_t left = allocator->mapped || allocator->array ? POISON : 0;
     uint64_t ptr;
     int code;
 
@@ -406,7 +407,7 @@ static void fill(size_t piece)
             continue;
         }
         filling.refused++;
-        filling.touched += ptr != POISON;
+        filling.touched += ptr != left;
         if (code != CU_OUT_OF_MEMORY)
             filling.strange = code;
         piece /= 2;

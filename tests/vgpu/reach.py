@@ -127,7 +127,7 @@ def check_fill(program, way, allocator):
     )
     check(
         said["refused"] > 0 and said["touched"] == 0 and said["strange"] == 0,
-        f"{title}: beyond is out of memory, outputs untouched",
+        f"{title}: beyond is out of memory, outputs as a real driver leaves them",
         said,
     )
     check_queries(title, said, used)
