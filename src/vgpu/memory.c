@@ -214,22 +214,33 @@ static uint64_t pitched_bytes(uint64_t width, uint64_t height)
     return __builtin_mul_overflow(pitch, height, &bytes) ? 0 : bytes;
 }
 
+/* The pitch is told where there is no room for what makes sense, as well. */
+static size_t told_pitch(CUresult refused, size_t width, unsigned element_bytes)
+{
+    const bool is_known = element_bytes == 4 || element_bytes == 8 || element_bytes == 16;
+
+    return refused == CUDA_ERROR_OUT_OF_MEMORY && is_known ? pitched_bytes(width, 1) : 0;
+}
+
 PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height,
                                    unsigned int element_bytes)
 {
     struct grant grant;
     CUdeviceptr taken;
-    size_t row;
+    size_t row = 0;
     CUresult result = alloc_begin(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
 
     if (result == CUDA_SUCCESS && !grant.device)
         return REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element_bytes);
     CLEAR(ptr);
-    CLEAR(pitch);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
+        if (pitch)
+            *pitch = told_pitch(result, width, element_bytes);
         return result;
+    }
 
     result = REAL(cuMemAllocPitch_v2)(&taken, &row, width, height, element_bytes);
+    *pitch = row;
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         if (!spill_alloc(ptr, pitched_bytes(width, height), &grant))
             return result;
@@ -245,7 +256,6 @@ PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ptr = taken;
-    *pitch = row;
     return CUDA_SUCCESS;
 }
 
@@ -254,17 +264,20 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
 {
     struct grant grant;
     CUdeviceptr_v1 taken;
-    unsigned int row;
+    unsigned int row = 0;
     CUresult result = alloc_begin(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
 
     if (result == CUDA_SUCCESS && !grant.device)
         return REAL(cuMemAllocPitch)(ptr, pitch, width, height, element_bytes);
     CLEAR(ptr);
-    CLEAR(pitch);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
+        if (pitch)
+            *pitch = (unsigned int)told_pitch(result, width, element_bytes);
         return result;
+    }
 
     result = REAL(cuMemAllocPitch)(&taken, &row, width, height, element_bytes);
+    *pitch = row;
     if (result != CUDA_SUCCESS) {
         alloc_cancel(&grant);
         return result;
@@ -274,7 +287,6 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ptr = taken;
-    *pitch = row;
     return CUDA_SUCCESS;
 }
 

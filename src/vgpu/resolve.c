@@ -245,7 +245,7 @@ void *dlmopen(Lmid_t namespace_id, const char *path, int flags)
  * is there is ours. */
 static void give_answer(void *found, void **pfn)
 {
-    void *ours = hook_by_answer(found);
+    void *ours = found ? hook_by_answer(found) : NULL;
 
     *pfn = ours ? ours : found;
 }

@@ -249,6 +249,8 @@ def check_oversubscribed():
     one.touch(2)
     check_equal((pages(machine, one), one.preferred(2)), ([0], CPU), "it may be touched, and stays there")
     check_equal(one.alloc(3, 1 * GIB), OUT_OF_MEMORY, "beyond the limit is out of memory")
+    check_equal(one.call("cuMemAllocPitch_v2", f"n{slot('ptr', 4)}", "o8", 1000, 2 * MIB, 4), OUT_OF_MEMORY, "so are rows")
+    check_equal((one.words[1], int.from_bytes(bytes.fromhex(one.words[2]), "little")), ("null", 1024), "whose pitch is told, as the bare driver does")
     one.must("cuMemAllocPitch_v2", f"n{slot('ptr', 4)}", "o8", 1000, 500000, 4)
     check_equal(int.from_bytes(bytes.fromhex(one.words[2]), "little"), 1024, "rows have a pitch")
     check_equal(told(region, "on_host_bytes"), far + 490 * MIB, "and live there")

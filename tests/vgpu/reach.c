@@ -751,6 +751,8 @@ static int command_newer(int argc, char **argv)
     int status;
 
     (void)argc, (void)argv;
+    if (proc_v2)
+        (void)proc_v2("cuNoSuchThingAtAll", &found, 13000, 0, &status);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         found = dlsym(library, names[i]);
         printf("%s: %d\n", names[i], found ? ((int (*)(void))found)() : -1);
