@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library on a real NVIDIA GPU: what a program takes, what frameworks do, what shares of the device come out.
 
-usage: run.py OUT [PART...]      parts: machine memory frameworks tools ctl share greedy beside among speed cost; all by
-default
+usage: run.py OUT [PART...]      parts: machine memory frameworks tools ctl node calls share rank idle greedy
+beside among speed cost; all by default
 
 Needs a GPU that nobody else uses, its driver, and the tree built (HAMI_BUILD). Frameworks are those that the python3
 on the PATH has; programs of NVIDIA's runtime are built where there is nvcc, or those in HAMI_GPU_PROGRAMS, with the
@@ -24,7 +24,7 @@ WORK = BUILD / "tests/gpu_work"
 PROGRAMS = pathlib.Path(os.environ.get("HAMI_GPU_PROGRAMS", scratch))
 LIMIT = 8 * GIB
 SMALL = 3 * GIB  # of each of many programs at once
-PARTS = ["machine", "memory", "frameworks", "tools", "ctl", "share", "greedy", "beside", "among", "speed", "cost"]
+PARTS = ["machine", "memory", "frameworks", "tools", "ctl", "node", "calls", "share", "rank", "idle", "greedy", "beside", "among", "speed", "cost"]
 
 out = None
 saying = threading.Lock()
@@ -257,9 +257,13 @@ def frameworks():
 def tools():
     """Profilers and debuggers, which put libraries of their own beside the driver."""
     small = [WORK, "launch"]
+    profile = ["ncu", "--launch-count", "2", *small]
+    if shutil.which("ncu"):
+        code, said, errors, _ = program(*profile, environment=bare(), timeout=60)
+        say(f"ncu without the library: exit {code}", "\n".join("    " + line[:200] for line in (said + errors).strip().splitlines()[-6:]))
     for title, words in (
-        ("ncu", ["ncu", "--launch-count", "2", *small]), ("compute-sanitizer", ["compute-sanitizer", *small]),
-        ("cuda-gdb", ["cuda-gdb", "-batch", "-ex", "run", "-ex", "bt", "--args", *small]),
+        ("ncu", profile), ("compute-sanitizer", ["compute-sanitizer", *small]),
+        ("cuda-gdb", ["cuda-gdb", "-batch", "-ex", "run", "--args", *small]),
     ):
         if not shutil.which(words[0]):
             say(f"skipped: {title}: not here")
@@ -311,6 +315,18 @@ def beside():
             say("    ", run([HAMICTL, "region", "--json", region], bare(LD_LIBRARY_PATH=os.environ.get("HAMI_CTL_LIBRARIES", ""))).stdout.strip()[:1500])
 
 
+def idle():
+    """What contexts that launch nothing, but record an event now and then, cost those that do."""
+    scale = float(work(bare(), "calibrate"))
+    alone = float(work(bare(), "run", int(scale * 2000), 1.5))
+    for period in (None, 20000, 5000, 1000):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            other = period and pool.submit(work, bare(), "marks", period, 5)
+            time.sleep(1)
+            got = 100 * float(work(bare(), "run", int(scale * 2000), 1.5) or "nan") / alone
+            say(f"2 ms kernels beside an idle context with an event each {period} us: {got:.1f} %;", other.result() if other else "(alone)")
+
+
 def greedy():
     """Programs that want more than their share, in ways that a limiter could miss."""
     scale = float(work(bare(), "calibrate"))
@@ -319,8 +335,10 @@ def greedy():
     def judge_way(title, cores, *words, **more):
         """As iterations of its kernels against those it has alone."""
         most = float(work(bare(), *words) or "nan")
-        got = 100 * float(work(dict(limited(memory=LIMIT, cores=cores), **more), *words) or "nan") / most
-        judge(got < cores + 3, f"{title} at {cores} %: {got:.1f}")
+        region = new_region()
+        got = 100 * float(work(dict(limited(memory=LIMIT, cores=cores, region=region), **more), *words) or "nan") / most
+        if not judge(got < cores + 3, f"{title} at {cores} %: {got:.1f}"):
+            say("\n".join("    | " + line for line in region_of(region).splitlines()))
 
     judge_way("launches that wait for their end, of 200us,", 30, "run", medium, 2, CUDA_LAUNCH_BLOCKING="1")
     judge_way("16 streams of 50us", 30, "run", max(1, int(scale * 50)), 2, 16)
@@ -337,9 +355,11 @@ def among():
     for cores, ours in ((10, "200us"), (10, "2ms"), (10, "20ms"), (20, "20ms")):
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             others = [pool.submit(work, bare(), "run", iterations["2ms"], 4.5) for _ in range(2)]
-            mine = pool.submit(work, limited(memory=LIMIT, cores=cores), "run", iterations[ours], 3.5)
+            region = new_region()
+            mine = pool.submit(work, limited(memory=LIMIT, cores=cores, region=region), "run", iterations[ours], 3.5)
             mine, *others = (100 * float(job.result() or "nan") / alone[name] for job, name in ((mine, ours), (others[0], "2ms"), (others[1], "2ms")))
-        judge(mine < cores + 2, f"{cores} % of {ours} among two: {mine:.1f}, the others {others[0]:.1f} and {others[1]:.1f}")
+        if not judge(mine < cores + 2, f"{cores} % of {ours} among two: {mine:.1f}, the others {others[0]:.1f} and {others[1]:.1f}"):
+            say("\n".join("    | " + line for line in region_of(region).splitlines()))
 
 
 def share():
@@ -386,7 +406,13 @@ def share():
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         got = list(pool.map(lambda pair: part("2ms", pair[0], keys=pair[1]), zip((30, 60), jobs)))
     judge(abs(got[0] - 30) < 5 and abs(got[1] - 60) < 5, f"30 and 60 % together, lent: {got[0]:.1f}, {got[1]:.1f}")
-    # Priorities
+
+
+def rank():
+    """A program of higher priority beside one that wants all of the card."""
+    scale = float(work(bare(), "calibrate"))
+    iterations = {name: max(1, int(scale * us)) for name, us in (("200us", 200), ("2ms", 2000))}
+    alone = {"2ms": float(work(bare(), "run", iterations["2ms"], 1.5))}
     words = ("every", iterations["200us"], 5000, 3)
     say("200 us kernels each 5 ms, alone:", work(bare(), *words))
     for title, priorities in (("alike", (1, 1)), ("first", (0, 1))):
@@ -398,6 +424,30 @@ def share():
             time.sleep(2)
             said = work(limited(memory=LIMIT, keys=high), *words)
         say(f"beside 2 ms kernels without pause, {title}:", said, f"; the others {100 * float(other.result() or 'nan') / alone['2ms']:.1f} %")
+
+
+def node():
+    """The device plugin and the monitor, as a node's."""
+    try:
+        import grpc  # noqa: F401
+    except ImportError:
+        return say("skipped: node: python3 has no grpc")
+    import node as card_node
+
+    card_node.tells(nvml, bare, judge, say)
+
+
+def calls():
+    """Any calls, in any order, beside a bare driver and the simulated one."""
+    import calls as any_calls
+
+    seconds, seed = (int(os.environ.get(key, other)) for key, other in (("GPU_TEST_SECONDS", 20), ("GPU_TEST_SEED", 1)))
+    machine = Machine(memory=80 * GIB, sms=132, context=518 * MIB)
+    for cores in (None, 60):
+        environments = {"bare": bare(), "limited": limited(memory=any_calls.LIMIT, cores=cores), "simulated": bare_environment(machine)}
+        total, strange = any_calls.compare(environments, lambda pid: nvml.processes().get(pid), seconds / 2, seed, say)
+        judge(not strange, f"{total} calls, compute {cores or 'not limited'}: answered as without the library, but for {len(strange)}")
+        seed += 1000
 
 
 def speed():

@@ -12,6 +12,8 @@
  *                                          iterations in a microsecond
  *   work graph ITERATIONS COUNT SECONDS    the same of graphs of so many kernels each
  *   work every ITERATIONS US SECONDS       one kernel each so many microseconds: latencies
+ *   work marks US SECONDS                  an event each so many microseconds, and no kernel: how many
+ *                                          were done within 50 microseconds, and after how long the others
  *   work launch                            nanoseconds a launch of an empty kernel
  *   work pairs PATH BYTES                  nanoseconds to allocate and free
  *   work hold PATH BYTES [MOST]            allocates until it is refused, or has so many, and says how
@@ -101,6 +103,7 @@ struct array_shape {
     X(cuStreamSynchronize, (handle))                                                               \
     X(cuEventCreate, (handle *, unsigned))                                                         \
     X(cuEventRecord, (handle, handle))                                                             \
+    X(cuEventQuery, (handle))                                                                      \
     X(cuEventSynchronize, (handle))                                                                \
     X(cuEventElapsedTime, (float *, handle, handle))                                               \
     X(cuStreamBeginCapture_v2, (handle, int))                                                      \
@@ -368,6 +371,33 @@ static int every(uint32_t iterations, double period_us, double seconds)
     return 0;
 }
 
+static int marks(double period_us, double seconds)
+{
+    double next = now_ns(), until = next + 1e9 * seconds, waited = 0;
+    unsigned count = 0, prompt = 0;
+    handle event;
+
+    must(cuEventCreate(&event, 0), "cuEventCreate");
+    for (; next < until; count++) {
+        double begun;
+
+        while (now_ns() < next)
+            continue;
+        begun = now_ns();
+        must(cuEventRecord(event, stream), "cuEventRecord");
+        while (cuEventQuery(event) != OK)
+            continue;
+        if (now_ns() - begun < 5e4)
+            prompt++;
+        else
+            waited += now_ns() - begun;
+        next = now_ns() + 1e3 * period_us;
+    }
+    printf("%u events, %u at once, the others after %.0f us\n", count, prompt,
+           count > prompt ? waited / (count - prompt) / 1e3 : 0);
+    return 0;
+}
+
 static int launch(void)
 {
     enum { BATCH = 200, BATCHES = 400 };
@@ -561,6 +591,11 @@ int main(int argc, char **argv)
         return every((uint32_t)strtoul(argv[2], NULL, 0), strtod(argv[3], NULL),
                      strtod(argv[4], NULL));
     }
+    if (!strcmp(what, "marks") && argc == 4) {
+        open_driver();
+        load_kernels();
+        return marks(strtod(argv[2], NULL), strtod(argv[3], NULL));
+    }
     if (!strcmp(what, "launch") && argc == 2) {
         open_driver();
         load_kernels();
@@ -569,6 +604,7 @@ int main(int argc, char **argv)
     (void)fprintf(
         stderr,
         "usage: work calibrate | run ITERATIONS SECONDS [STREAMS] | every ITERATIONS US SECONDS |\n"
+        "       marks US SECONDS |\n"
         "            mixed SHORT LONG EVERY SECONDS | graph ITERATIONS COUNT SECONDS |\n"
         "            launch | pairs PATH BYTES | hold PATH BYTES [MOST]\n");
     return 2;

@@ -86,9 +86,14 @@ enum {
     BLOB_SIZE = 64,
 };
 
+#ifdef UNLINKED /* for drivers that have not all of them */
+#define LINKED(export) NULL
+#else
+#define LINKED(export) ((void *)export)
 #define ENTRY(export, class, base, version, stream) extern void export(void);
 #include "reach_names.inc"
 #undef ENTRY
+#endif
 
 static const struct entry {
     const char *name, *base;
@@ -97,7 +102,7 @@ static const struct entry {
     void *linked;
 } entries[] = {
 #define ENTRY(export, class, base, version, stream)                                                \
-    {#export, base, version, (stream)[0] != '-', (void *)export},
+    {#export, base, version, (stream)[0] != '-', LINKED(export)},
 #include "reach_names.inc"
 #undef ENTRY
 };
