@@ -10,6 +10,7 @@ enum {
     KNOWN_AFTER = 3, /* measurements until a shape is believed */
     MEMORY = 64,     /* measurements that the mean remembers */
     SQUARE_MEMORY = 1024,
+    ALONE_MEMORY = 16,
     FEW = 16,   /* after so few measurements each launch is measured, after n one in n / FEW, */
     MANY = 512, /* until there are so many */
     PRIOR = 16, /* measurements until a shape stands for itself and not for its function */
@@ -118,6 +119,13 @@ static void learn_square(struct cost *cost, double length_ns)
     double weight = 1.0 / MIN(cost->measured + 1, (unsigned)SQUARE_MEMORY);
 
     cost->square += weight * (length_ns * length_ns - cost->square);
+}
+
+void cost_learn_alone(struct cost *cost, double length_ns)
+{
+    float length = (float)length_ns;
+
+    cost->alone_ns += cost->alone_ns ? (length - cost->alone_ns) / ALONE_MEMORY : length;
 }
 
 bool costs_learn(struct costs *costs, struct cost *cost, double length_ns)

@@ -53,6 +53,7 @@ struct cost {
     unsigned unseen;   /* launches while nothing is known */
     double mean_ns;    /* charged for a launch */
     double square;     /* mean of what was measured, squared: ns^2 */
+    float alone_ns;    /* mean where nothing of ours ran before it in other streams; 0: not known */
 };
 
 struct costs {
@@ -83,6 +84,9 @@ static inline double cost_skew_ns(const struct cost *cost)
 
 /* Longer than measurements of this shape are as a rule: others' slices may lie within it. */
 bool cost_is_doubtful(const struct cost *cost, double length_ns);
+
+/* What it took where nothing of ours ran beside it as it began. */
+void cost_learn_alone(struct cost *cost, double length_ns);
 
 /* Learns from one measurement. True when the charge has changed by more than a twentieth. */
 bool costs_learn(struct costs *costs, struct cost *cost, double length_ns);

@@ -122,6 +122,18 @@ static void a_crowd_of_shapes_gives_up_those_measured_least(void **state)
     free(costs);
 }
 
+static void what_a_shape_takes_alone_is_a_mean_of_its_own(void **state)
+{
+    struct cost cost = {0};
+
+    (void)state;
+    cost_learn_alone(&cost, 50e3);
+    assert_near(cost.alone_ns, 50e3, 1);
+    for (unsigned i = 0; i < 200; i++)
+        cost_learn_alone(&cost, i % 2 ? 60e3 : 80e3);
+    assert_near(cost.alone_ns, 70e3, 1e3);
+}
+
 /* The lot */
 
 static void the_lot_is_what_it_says(void **state)
@@ -155,6 +167,7 @@ int main(void)
         cmocka_unit_test(long_kernels_are_measured_each_time),
         cmocka_unit_test(risk_goes_by_the_mean_square),
         cmocka_unit_test(a_crowd_of_shapes_gives_up_those_measured_least),
+        cmocka_unit_test(what_a_shape_takes_alone_is_a_mean_of_its_own),
         cmocka_unit_test(the_lot_is_what_it_says),
     };
 

@@ -21,13 +21,14 @@ enum {
 #define OVER 1.5
 #define UNDER 2.0 /* what they may lose by it */
 
-static double share_of(unsigned streams, double length_ns, bool waits)
+static double share_of(unsigned streams, double length_ns, bool waits, bool filled)
 {
     enum { RUNS = 3 };
     double share = 0;
     struct setup setup = {
         .cores = CORES,
         .tenants = 1,
+        .filled = filled,
         .programs = {trace_program(length_ns, 0)},
     };
 
@@ -47,7 +48,7 @@ static void sixteen_streams_get_no_more_than_the_limit(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        double share = share_of(cases[i].streams, cases[i].length_ns, true);
+        double share = share_of(cases[i].streams, cases[i].length_ns, true, false);
 
         print_message("%u streams, kernels of %.0f us: %.2f %%\n", cases[i].streams,
                       cases[i].length_ns / 1e3, share);
@@ -67,12 +68,35 @@ static void sixteen_streams_that_nobody_waits_for_get_little_more(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        double share = share_of(cases[i].streams, cases[i].length_ns, false);
+        double share = share_of(cases[i].streams, cases[i].length_ns, false, false);
 
         print_message("%u streams that nobody waits for, kernels of %.0f us: %.2f %%\n",
                       cases[i].streams, cases[i].length_ns / 1e3, share);
         assert_true(share < CORES + cases[i].over);
         assert_true(share > CORES - 1);
+    }
+}
+
+/* They run one after the other whenever they were launched: what its measurement holds one up it
+ * would not have run beside others for nothing. */
+static void kernels_that_fill_the_device_are_paid_for_in_many_streams(void **state)
+{
+    static const struct {
+        unsigned streams;
+        double length_ns;
+        bool waits;
+    } cases[] = {{4, 50e3, true},  {16, 20e3, true},  {16, 50e3, true},  {16, 200e3, true},
+                 {4, 50e3, false}, {16, 20e3, false}, {16, 50e3, false}, {16, 200e3, false}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        double share = share_of(cases[i].streams, cases[i].length_ns, cases[i].waits, true);
+
+        print_message("%u streams%s, kernels of %.0f us that fill the device: %.2f %%\n",
+                      cases[i].streams, cases[i].waits ? "" : " that nobody waits for",
+                      cases[i].length_ns / 1e3, share);
+        assert_true(share < CORES + 0.5);
+        assert_true(share > CORES - 0.5);
     }
 }
 
@@ -525,6 +549,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sixteen_streams_get_no_more_than_the_limit),
         cmocka_unit_test(sixteen_streams_that_nobody_waits_for_get_little_more),
+        cmocka_unit_test(kernels_that_fill_the_device_are_paid_for_in_many_streams),
         cmocka_unit_test(long_kernels_in_many_streams_are_paid_for),
         cmocka_unit_test(who_is_killed_in_launches_that_block_gets_no_more),
         cmocka_unit_test(who_is_killed_pays_for_no_more_than_it_ran),

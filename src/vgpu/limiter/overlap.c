@@ -7,6 +7,11 @@
 
 /* Of the sums, what the next measurement leaves. */
 #define KEPT 0.98
+#define KEPT_LONGER 0.995
+/* So much longer than alone by chance, or for what the host does; and so much where the device is
+ * filled, though those behind a measured one are held up by that. */
+#define FREE_PART 0.25
+#define FILLED_PART 0.75
 
 double overlap_take(struct overlap *overlap, struct interval interval)
 {
@@ -52,6 +57,19 @@ void overlap_note(struct overlap *overlap, double length_ns, double own_ns)
 {
     overlap->length_ns = overlap->length_ns * KEPT + length_ns;
     overlap->own_ns = overlap->own_ns * KEPT + own_ns;
+}
+
+void overlap_note_longer(struct overlap *overlap, double beside_ns, double longer_ns)
+{
+    overlap->beside_ns = overlap->beside_ns * KEPT_LONGER + beside_ns;
+    overlap->longer_ns = overlap->longer_ns * KEPT_LONGER + longer_ns;
+}
+
+double overlap_filled(const struct overlap *overlap)
+{
+    double part = overlap->beside_ns > 0 ? overlap->longer_ns / overlap->beside_ns : 0;
+
+    return MIN(MAX((part - FREE_PART) / (FILLED_PART - FREE_PART), 0.0), 1.0);
 }
 
 double overlap_factor(const struct overlap *overlap)

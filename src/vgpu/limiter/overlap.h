@@ -31,7 +31,9 @@ struct interval {
 
 struct overlap {
     struct interval cover[OVERLAP_COVERS];
-    double length_ns, own_ns; /* moving sums over what was measured by lot */
+    double length_ns, own_ns; /* moving sums over what was measured by lot; */
+    double beside_ns; /* of it, of shapes of which is known what they take alone, beside others, */
+    double longer_ns; /* and how much longer they took than alone */
 };
 
 /* The part of an interval that was not covered, in ms; covers it. */
@@ -42,6 +44,18 @@ void overlap_forget(struct overlap *overlap);
 
 /* What was one kernel's own of its length. */
 void overlap_note(struct overlap *overlap, double length_ns, double own_ns);
+
+/* A kernel that ran beside others before it for so long, and took so much longer than alone. */
+void overlap_note_longer(struct overlap *overlap, double beside_ns, double longer_ns);
+
+/*
+ * How far kernels fill the device, in 0..1. With 0 those that run side by side take no longer than
+ * alone; with 1 as long together as one after the other: each runs for its share, among those
+ * before it and those behind it, so that it takes longer by what it ran beside the former. What is
+ * charged is the same in both, but for what our recording holds up, which then ran beside others
+ * for less time.
+ */
+double overlap_filled(const struct overlap *overlap);
 
 /* Of short kernels' lengths what is their own, in 0..1. */
 double overlap_factor(const struct overlap *overlap);

@@ -62,12 +62,42 @@ static void short_kernels_overlap_as_those_measured_did(void **state)
     assert_near(overlap_factor(&overlap), 1, 0.03);
 }
 
+static double filled_after(double beside_ns, double longer_ns)
+{
+    struct overlap overlap = {0};
+
+    for (unsigned i = 0; i < 1000; i++)
+        overlap_note_longer(&overlap, beside_ns, longer_ns);
+    return overlap_filled(&overlap);
+}
+
+/* As much longer as they ran beside others, and not at all, with what may be chance. */
+static void kernels_that_take_longer_beside_others_fill_the_device(void **state)
+{
+    struct overlap overlap = {0};
+
+    (void)state;
+    assert_near(overlap_filled(&overlap), 0, 0);
+    assert_near(filled_after(100e3, 0), 0, 0);
+    assert_near(filled_after(100e3, -20e3), 0, 0);
+    assert_near(filled_after(100e3, 20e3), 0, 0);
+    assert_near(filled_after(100e3, 50e3), 0.5, 1e-9);
+    assert_near(filled_after(100e3, 94e3), 1, 0); /* as seen on an H200 */
+    assert_near(filled_after(100e3, 120e3), 1, 0);
+    for (unsigned i = 0; i < 1000; i++)
+        overlap_note_longer(&overlap, 100e3, 100e3);
+    for (unsigned i = 0; i < 600; i++)
+        overlap_note_longer(&overlap, 100e3, 0);
+    assert_near(overlap_filled(&overlap), 0, 0); /* the former ones are forgotten */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_moment_is_charged_once),
         cmocka_unit_test(intervals_in_any_order_add_up_to_their_union),
         cmocka_unit_test(short_kernels_overlap_as_those_measured_did),
+        cmocka_unit_test(kernels_that_take_longer_beside_others_fill_the_device),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -172,10 +172,26 @@ static double own_part(double company_ns, double length_ns)
     return MAX(1 - MAX(company_ns, 0.0) / length_ns, 0.0);
 }
 
+/* Whether it took longer for those that it ran beside. */
+static void note_beside(struct limiter *limiter, const struct sample *sample, double length_ns,
+                        double seen_ns)
+{
+    struct cost *cost = costs_of(&limiter->costs, &sample->launch);
+
+    if (sample->is_sum || presence_contended(&limiter->presence))
+        return;
+    if (seen_ns <= 0)
+        cost_learn_alone(cost, length_ns);
+    else if (cost->alone_ns)
+        overlap_note_longer(&limiter->overlap, MIN(seen_ns, length_ns),
+                            length_ns - (double)cost->alone_ns);
+}
+
 /*
  * The correction is charged for all the launches that this one stands for. Our recording held this
  * one up, so that it ran beside less of what was launched before it, and holds up the next one: so
- * much longer the device is busy, which is charged once, where the kernel waited for the host.
+ * much longer the device is busy, which is charged once, where the kernel waited for the host. But
+ * where kernels fill the device it is busy for no longer.
  */
 static void finish_short(struct limiter *limiter, struct sample *sample, double length_ns)
 {
@@ -187,11 +203,14 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
         /* From when it was queued, if it waited for that. */
         double seen_ns = MAX(MAX(company.running_ns, company.waiting_ns), company.unseen_ns) -
                          (double)sample->gap_ns;
-        double company_ns = seen_ns + samples_delay_ns(sample);
+        double free = 1 - overlap_filled(&limiter->overlap);
 
-        part = own_part(company_ns, length_ns);
+        note_beside(limiter, sample, length_ns, seen_ns);
+        part = own_part(seen_ns + free * samples_delay_ns(sample), length_ns);
         held_ns = length_ns * (own_part(seen_ns, length_ns) - part) +
-                  (sample->gap_ns ? (double)sample->after_ns : 0);
+                  (sample->gap_ns ? free * (double)sample->after_ns : 0);
+    } else if (!sample->mark_count) {
+        note_beside(limiter, sample, length_ns, 0);
     }
     length_ns = ours_of(limiter, sample, length_ns, &charge_ns);
     overlap_note(&limiter->overlap, length_ns, length_ns * part);

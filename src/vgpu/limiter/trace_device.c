@@ -111,6 +111,7 @@ void trace_launch(struct trace_device *device, int context, int stream, double l
 {
     push(device, context, stream,
          (struct trace_item){.left_ns = length_ns,
+                             .order = ++device->launched,
                              .slice = slice_of(device, context, stream),
                              .available_ns = now_ns + TRACE_LATENCY_NS,
                              .waits_for = waits_for});
@@ -181,6 +182,28 @@ static bool spins(const struct trace_context *context, const struct trace_item *
            context->streams[TRACE_STREAMS - 1].finished < (uint64_t)item->waits_for;
 }
 
+static bool is_on_device(const struct trace_device *device, const struct trace_context *context,
+                         const struct trace_item *item)
+{
+    return !item->event && (double)item->available_ns <= device->now_ns &&
+           item->slice <= context->slices;
+}
+
+/* Where one fills the device those launched after it wait. */
+static bool has_its_turn(const struct trace_device *device, struct trace_context *context,
+                         const struct trace_item *item)
+{
+    if (!is_on_device(device, context, item))
+        return false;
+    for (uint32_t left = context->in_use; left && device->filled; left &= left - 1) {
+        struct trace_item *other = head_of(&context->streams[__builtin_ctz(left)]);
+
+        if (is_on_device(device, context, other) && other->order < item->order)
+            return false;
+    }
+    return true;
+}
+
 /* Stamps events, ends kernels; returns when the next kernel ends or work arrives. */
 static double settle(struct trace_device *device, struct trace_context *context, bool *ret_running)
 {
@@ -217,6 +240,8 @@ static double settle(struct trace_device *device, struct trace_context *context,
                 continue;
             }
             *ret_running = true;
+            if (!has_its_turn(device, context, item))
+                continue;
             if (!spins(context, item) && device->now_ns + item->left_ns < next)
                 next = device->now_ns + item->left_ns;
             else if (spins(context, item) && item->left_ns > 0 &&
@@ -235,8 +260,7 @@ static void run(struct trace_device *device, struct trace_context *context, doub
     for (uint32_t left = context->in_use; left && running; left &= left - 1) {
         struct trace_item *item = head_of(&context->streams[__builtin_ctz(left)]);
 
-        if (item->event || (double)item->available_ns > device->now_ns ||
-            item->slice > context->slices)
+        if (!has_its_turn(device, context, item))
             continue;
         item->left_ns -= passed;
         if (item->left_ns < 0.5)

@@ -7,9 +7,10 @@
  * are reached. It knows nothing of the limiter. For tests only; asserts on misuse.
  *
  * A context without work gives its slice up at once. The kernels at the heads of a context's
- * streams run side by side at full speed. A switch costs TRACE_SWITCH_NS, in which nobody runs.
- * Where others have work, too, what comes to an idle stream of the context on the device is seen
- * at its next slice, more or less often. All of it as measured on H100, driver 580.
+ * streams run side by side at full speed or, where each fills the device, in the order of their
+ * launches. A switch costs TRACE_SWITCH_NS, in which nobody runs. Where others have work, too, what
+ * comes to an idle stream of the context on the device is seen at its next slice, more or less
+ * often. All of it as measured on H100, driver 580.
  */
 
 #include <stdbool.h>
@@ -35,6 +36,7 @@ struct trace_item {
     struct trace_event *event; /* NULL: a kernel */
     unsigned record;           /* which one of the event's */
     double left_ns;
+    uint64_t order; /* of launches */
     int64_t available_ns;
     uint64_t slice; /* the context's, from which on it is seen */
     int waits_for;  /* a spinning kernel: ends once the context has finished so many kernels of
@@ -63,6 +65,8 @@ struct trace_device {
     uint64_t ended; /* kernels, of all */
     uint64_t lot;
     bool deferred; /* something waits for its context's next slice */
+    bool filled;   /* by each kernel */
+    uint64_t launched;
     struct trace_context contexts[TRACE_CONTEXTS];
 };
 

@@ -188,6 +188,7 @@ struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle)
     if (world.apart)
         begin_cells(&world);
     trace_init(&world.device, setup->drift);
+    world.device.filled = setup->filled;
     for (unsigned i = 0; i < setup->tenants + setup->neighbours; i++)
         trace_add_process(&world, setup->programs[i]);
 

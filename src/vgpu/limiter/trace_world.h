@@ -63,6 +63,7 @@ struct setup {
                    the others leave idle */
     int64_t marks_ns[MARKS]; /* when the tenants' busy times are noted; ascending */
     double drift;
+    bool filled; /* the device, by each kernel */
     struct program programs[PROCESSES];
 };
 
