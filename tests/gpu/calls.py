@@ -54,13 +54,22 @@ DONE:
     ret;
 }
 """
+# of a place on the stack that is known only as it runs
+USE = """.reg .b64 at, first;
+    mov.u32 x, %tid.x;
+    and.b32 x, x, 7;
+    mul.wide.u32 at, x, 8;
+    mov.u64 first, stack;
+    add.u64 at, at, first;
+    st.local.u64 [at], most;
+    ld.local.u64 most, [first];"""
 
 
 def ptx(*names, local=0, bytes_of_data=0):
     text = ".version 7.0\n.target sm_70\n.address_size 64\n"
     if bytes_of_data:
         text += f".visible .global .align 8 .b8 data[{bytes_of_data}];\n"
-    return (text + "".join(KERNEL.replace("NAME", name).replace("STACK", f".local .align 8 .b8 stack[{local}];" if local else "").replace("USE", "st.volatile.local.u64 [stack], most; ld.volatile.local.u64 most, [stack];" if local else "") for name in names)).encode()
+    return (text + "".join(KERNEL.replace("NAME", name).replace("STACK", f".local .align 8 .b8 stack[{local}];" if local else "").replace("USE", USE if local else "") for name in names)).encode()
 
 
 CODE = [ptx("one", "two"), ptx("one", "two", "three", bytes_of_data=3000000), ptx("one", bytes_of_data=20000000), ptx("one", "two", local=2048), ptx("one"), b".version 8.0\n", b".version\n", b"not an image"]
