@@ -191,7 +191,8 @@ static void note_beside(struct limiter *limiter, const struct sample *sample, do
  * The correction is charged for all the launches that this one stands for. Our recording held this
  * one up, so that it ran beside less of what was launched before it, and holds up the next one: so
  * much longer the device is busy, which is charged once, where the kernel waited for the host. But
- * where kernels fill the device it is busy for no longer.
+ * where kernels fill the device it is busy for no longer. Kernels that are longer the more of them
+ * there are look as if they did: then less is seen busy than is charged.
  */
 static void finish_short(struct limiter *limiter, struct sample *sample, double length_ns)
 {
@@ -203,7 +204,7 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
         /* From when it was queued, if it waited for that. */
         double seen_ns = MAX(MAX(company.running_ns, company.waiting_ns), company.unseen_ns) -
                          (double)sample->gap_ns;
-        double free = 1 - overlap_filled(&limiter->overlap);
+        double free = MAX(1 - overlap_filled(&limiter->overlap), side_doubt(&limiter->side));
 
         note_beside(limiter, sample, length_ns, seen_ns);
         part = own_part(seen_ns + free * samples_delay_ns(sample), length_ns);

@@ -11,6 +11,17 @@
 #define CHANCE_NS 50e6
 #define CHANCE_PART 1.25
 
+/* So much may be chance, and what is paid for before it runs; beyond it, so much is full doubt. */
+#define DOUBT_LEAST_NS 50e6
+#define DOUBT_NS 100e6
+#define DOUBT_PART 1.06 /* of what was busy: chance would add up */
+#define ALONE 0.99      /* of the time on the device */
+
+double side_doubt(const struct side *side)
+{
+    return MAX(side->doubt_ns - DOUBT_LEAST_NS, 0.0) / DOUBT_NS;
+}
+
 double side_look(struct side *side, bool busy, int64_t charged_ns, double on_device, int64_t now_ns)
 {
     const int64_t passed_ns = now_ns - side->looked_ns;
@@ -19,8 +30,12 @@ double side_look(struct side *side, bool busy, int64_t charged_ns, double on_dev
     const double paid_ns = (double)(charged_ns - side->charged_ns);
     double open_ns = side->open_ns;
 
+    if (is_known && on_device > ALONE)
+        side->doubt_ns = MIN(MAX(side->doubt_ns + paid_ns - DOUBT_PART * busy_ns, 0.0),
+                             DOUBT_LEAST_NS + DOUBT_NS);
     if (is_known)
         open_ns = MAX(open_ns + busy_ns - CHANCE_PART * paid_ns, -CHANCE_NS);
-    *side = (struct side){now_ns, charged_ns, busy, open_ns < CHANCE_NS ? open_ns : 0};
+    *side =
+        (struct side){now_ns, charged_ns, busy, open_ns < CHANCE_NS ? open_ns : 0, side->doubt_ns};
     return open_ns < CHANCE_NS ? 0 : open_ns;
 }

@@ -16,7 +16,8 @@ struct side {
     int64_t looked_ns; /* 0: not of late */
     int64_t charged_ns;
     bool was_busy;
-    double open_ns; /* busy, and not charged for */
+    double open_ns;  /* busy, and not charged for */
+    double doubt_ns; /* charged, and not busy: see side_doubt() */
 };
 
 /*
@@ -27,3 +28,7 @@ struct side {
  */
 double side_look(struct side *side, bool busy, int64_t charged_ns, double on_device,
                  int64_t now_ns);
+
+/* How doubtful it is that streams are busy for as long as is charged, in 0..1: after 0.1 s less it
+ * is 1. Looks while others had the device say nothing of it. */
+double side_doubt(const struct side *side);

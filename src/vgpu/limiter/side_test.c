@@ -61,11 +61,41 @@ static void nothing_is_said_of_time_in_which_nobody_looked(void **state)
         assert_near(side_look(&side, true, 0, 1, i * 25 * NS_PER_MS), 0, 0);
 }
 
+/* After so many ms, of looks each ms. */
+static double doubt_after(int64_t ms, bool (*is_busy)(int64_t ms), double charged, double on_device)
+{
+    struct side side = {0};
+
+    for (int64_t i = 1; i <= ms; i++)
+        (void)side_look(&side, is_busy(i), (int64_t)(charged * (double)i * 1e6), on_device,
+                        i * NS_PER_MS);
+    return side_doubt(&side);
+}
+
+static bool never(int64_t ms)
+{
+    (void)ms;
+    return false;
+}
+
+static void what_is_charged_and_not_seen_busy_is_doubted(void **state)
+{
+    (void)state;
+    assert_near(doubt_after(101, never, 0.5, 1), 0, 1e-6);
+    assert_near(doubt_after(201, never, 0.5, 1), 0.5, 1e-6);
+    assert_near(doubt_after(2000, never, 0.5, 1), 1, 1e-6);
+    assert_near(doubt_after(2000, every_second, 0.52, 1), 0, 0.01);
+    assert_near(doubt_after(2000, every_second, 0.6, 1), 0.9, 0.02);
+    assert_near(doubt_after(2000, always, 0.5, 1), 0, 0);
+    assert_near(doubt_after(2000, never, 0.5, 0.9), 0, 0); /* others were on the device */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_that_are_busy_for_nothing_are_found),
         cmocka_unit_test(nothing_is_said_of_time_in_which_nobody_looked),
+        cmocka_unit_test(what_is_charged_and_not_seen_busy_is_doubted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
