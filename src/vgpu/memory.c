@@ -143,10 +143,11 @@ static bool spill_alloc(CUdeviceptr *ptr, uint64_t bytes, struct grant *grant)
     return spilled;
 }
 
-/* An output as a real driver leaves it where it refuses: it clears it first (seen on 580.159). */
+/* An output as a real driver leaves it where it refuses: it clears it first (seen on 580.159). So
+ * do we, before anything is charged: where it can't be written, nothing is. */
 #define CLEAR(output)                                                                              \
     do {                                                                                           \
-        if (output)                                                                                \
+        if ((output) && vgpu_mode() == VGPU_ON)                                                    \
             *(output) = 0;                                                                         \
     } while (0)
 
@@ -154,11 +155,12 @@ PUBLIC CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
 {
     struct grant grant;
     CUdeviceptr taken;
-    CUresult result = alloc_begin(&grant, ptr ? bytes : 0);
+    CUresult result;
 
+    CLEAR(ptr);
+    result = alloc_begin(&grant, ptr ? bytes : 0);
     if (result == CUDA_SUCCESS && !grant.device)
         return REAL(cuMemAlloc_v2)(ptr, bytes);
-    CLEAR(ptr);
     if (result != CUDA_SUCCESS)
         return result;
 
@@ -181,11 +183,12 @@ PUBLIC CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
 {
     struct grant grant;
     CUdeviceptr_v1 taken;
-    CUresult result = alloc_begin(&grant, ptr ? bytes : 0);
+    CUresult result;
 
+    CLEAR(ptr);
+    result = alloc_begin(&grant, ptr ? bytes : 0);
     if (result == CUDA_SUCCESS && !grant.device)
         return REAL(cuMemAlloc)(ptr, bytes);
-    CLEAR(ptr);
     if (result != CUDA_SUCCESS)
         return result;
 
@@ -228,11 +231,13 @@ PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width
     struct grant grant;
     CUdeviceptr taken;
     size_t row = 0;
-    CUresult result = alloc_begin(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
+    CUresult result;
 
+    CLEAR(ptr);
+    CLEAR(pitch);
+    result = alloc_begin(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
     if (result == CUDA_SUCCESS && !grant.device)
         return REAL(cuMemAllocPitch_v2)(ptr, pitch, width, height, element_bytes);
-    CLEAR(ptr);
     if (result != CUDA_SUCCESS) {
         if (pitch)
             *pitch = told_pitch(result, width, element_bytes);
@@ -265,11 +270,13 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
     struct grant grant;
     CUdeviceptr_v1 taken;
     unsigned int row = 0;
-    CUresult result = alloc_begin(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
+    CUresult result;
 
+    CLEAR(ptr);
+    CLEAR(pitch);
+    result = alloc_begin(&grant, ptr && pitch ? pitched_bytes(width, height) : 0);
     if (result == CUDA_SUCCESS && !grant.device)
         return REAL(cuMemAllocPitch)(ptr, pitch, width, height, element_bytes);
-    CLEAR(ptr);
     if (result != CUDA_SUCCESS) {
         if (pitch)
             *pitch = (unsigned int)told_pitch(result, width, element_bytes);

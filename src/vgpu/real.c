@@ -98,7 +98,8 @@ extern void unknown_0(void), unknown_1(void), unknown_2(void), unknown_3(void), 
     unknown_5(void), unknown_6(void), unknown_7(void); /* entry.S */
 struct unknown real_unknown[UNKNOWN_MAX];
 
-/* From the driver's own addresses to ours: open addressing. What is there stays, and is read without a lock. */
+/* From the driver's own addresses to ours: open addressing. What is there stays, and is read
+ * without a lock. */
 enum {
     POINTER_SLOTS = 4096,
 };
@@ -112,6 +113,8 @@ static struct {
 } pointers[POINTER_SLOTS];
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t pointers_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* while one is added: nothing is called under it */
 static _Atomic bool driver_open, nvml_open, answers_known;
 static void *driver_library; /* once driver_open */
 
@@ -128,15 +131,14 @@ static void add_pointer(const void *real, void *ours)
 
     if (!real)
         return;
-    for (unsigned i = 0; i < POINTER_SLOTS; i++, slot = (slot + 1) % POINTER_SLOTS) {
-        if (pointers[slot].real == real)
-            return;
-        if (!pointers[slot].real) {
-            pointers[slot].ours = ours;
-            atomic_store_explicit(&pointers[slot].real, real, memory_order_release);
-            return;
-        }
+    lock_mutex(&pointers_lock);
+    while (pointers[slot].real && pointers[slot].real != real)
+        slot = (slot + 1) % POINTER_SLOTS;
+    if (!pointers[slot].real) {
+        pointers[slot].ours = ours;
+        atomic_store_explicit(&pointers[slot].real, real, memory_order_release);
     }
+    unlock_mutex(&pointers_lock);
 }
 
 void *hook_by_pointer(const void *real)
@@ -233,35 +235,41 @@ void *hook_by_name(const char *name)
  * that means one export, its answer has that export's ABI, so it belongs to the same function of
  * ours.
  */
-static void add_answer(size_t hook)
+static bool add_answer(size_t hook)
 {
     const struct driver_entry *entry = driver_entry_find(hook_name(hook));
     cuuint64_t flags;
     void *answer = NULL;
 
     if (!entry || !entry->version || !REAL(cuGetProcAddress_v2))
-        return;
+        return false;
     flags = entry->stream == DRIVER_STREAM_PER_THREAD
                 ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
                 : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
-    if (REAL(cuGetProcAddress_v2)(driver_entry_base(entry), &answer, entry->version, flags, NULL) ==
+    if (REAL(cuGetProcAddress_v2)(driver_entry_base(entry), &answer, entry->version, flags, NULL) !=
         CUDA_SUCCESS)
-        add_pointer(answer, (void *)hook_functions[hook]);
+        return false;
+    add_pointer(answer, (void *)hook_functions[hook]);
+    return true;
 }
 
+/* Without a lock: the caller may hold the loader's, and the driver may call back whoever watches
+ * it. Several threads may ask at once, and find the same. */
 void *hook_by_answer(const void *real)
 {
+    static __thread bool is_asking;
     void *ours = hook_by_pointer(real);
+    bool any = false;
 
-    if (ours || atomic_load_explicit(&answers_known, memory_order_acquire))
+    if (ours || is_asking || atomic_load_explicit(&answers_known, memory_order_acquire))
         return ours;
-    lock_mutex(&open_lock);
-    for (size_t i = 0; !atomic_load(&answers_known) && i < ARRAY_SIZE(hooks); i++) {
-        if (hooks[i].of_driver)
-            add_answer(i);
-    }
-    atomic_store_explicit(&answers_known, true, memory_order_release);
-    unlock_mutex(&open_lock);
+    is_asking = true;
+    for (size_t i = 0; i < ARRAY_SIZE(hooks); i++)
+        any |= hooks[i].of_driver && add_answer(i);
+    is_asking = false;
+    /* A driver that refuses them all, as before cuInit, is asked again. */
+    if (any)
+        atomic_store_explicit(&answers_known, true, memory_order_release);
     return hook_by_pointer(real);
 }
 
@@ -377,4 +385,5 @@ bool real_nvml(void)
 void real_after_fork(void)
 {
     (void)pthread_mutex_init(&open_lock, NULL);
+    (void)pthread_mutex_init(&pointers_lock, NULL);
 }

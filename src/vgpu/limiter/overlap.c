@@ -10,8 +10,8 @@
 #define KEPT_LONGER 0.995
 /* So much longer than alone by chance, or for what the host does; and so much where the device is
  * filled, though those behind a measured one are held up by that. */
-#define FREE_PART 0.25
-#define FILLED_PART 0.75
+#define FREE_PART 0.6
+#define FILLED_PART 0.85
 
 double overlap_take(struct overlap *overlap, struct interval interval)
 {

@@ -172,7 +172,8 @@ static double own_part(double company_ns, double length_ns)
     return MAX(1 - MAX(company_ns, 0.0) / length_ns, 0.0);
 }
 
-/* Whether it took longer for those that it ran beside. */
+/* Whether it took longer for those that it ran beside: of those alone that did so for as long as
+ * they take alone. */
 static void note_beside(struct limiter *limiter, const struct sample *sample, double length_ns,
                         double seen_ns)
 {
@@ -182,7 +183,7 @@ static void note_beside(struct limiter *limiter, const struct sample *sample, do
         return;
     if (seen_ns <= 0)
         cost_learn_alone(cost, length_ns);
-    else if (cost->alone_ns)
+    else if (cost->alone_ns && seen_ns >= (double)cost->alone_ns)
         overlap_note_longer(&limiter->overlap, MIN(seen_ns, length_ns),
                             length_ns - (double)cost->alone_ns);
 }
