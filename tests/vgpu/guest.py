@@ -498,6 +498,13 @@ def habit_early():
     check_equal([line["code"] for line in said(ended)], [2], "and the limit holds")
 
 
+def habit_loading():
+    """A constructor that asks for an address holds the loader's lock: nobody who waits for that may keep it waiting."""
+    words = [BUILD / "tests/loading", BUILD / "tests/loading_asks.so"]
+    ended = run(words, limited_environment(Machine(), memory=1 * GIB))
+    check_equal((ended.returncode, ended.stdout), (0, "0 0\n"), "an address is had in a constructor while another thread opens NVML")
+
+
 def habit_unread_words():
     """Words that nobody reads neither end a program nor hold it up, and never get into its own files."""
     environment = limited_environment(Machine(), memory="garbage")
