@@ -29,6 +29,6 @@ struct side {
 double side_look(struct side *side, bool busy, int64_t charged_ns, double on_device,
                  int64_t now_ns);
 
-/* How doubtful it is that streams are busy for as long as is charged, in 0..1: after 0.1 s less it
- * is 1. Looks while others had the device say nothing of it. */
+/* How doubtful it is that streams are busy for as long as is charged, in 0..1: 0.15 s less is 1.
+ * Looks while others had the device say nothing of it. */
 double side_doubt(const struct side *side);
