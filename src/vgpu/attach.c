@@ -387,6 +387,7 @@ PUBLIC CUresult cuInit(unsigned int flags)
     if (result != CUDA_SUCCESS)
         return result;
 
+    real_ask_again();
     /* What was in the way may be gone by now. */
     if (atomic_load(&vgpu.mode) == VGPU_DENIED)
         atomic_store(&vgpu.mode, VGPU_DETACHED);

@@ -267,10 +267,15 @@ void *hook_by_answer(const void *real)
     for (size_t i = 0; i < ARRAY_SIZE(hooks); i++)
         any |= hooks[i].of_driver && add_answer(i);
     is_asking = false;
-    /* A driver that refuses them all, as before cuInit, is asked again. */
+    /* A driver that refuses them all is asked again. */
     if (any)
         atomic_store_explicit(&answers_known, true, memory_order_release);
     return hook_by_pointer(real);
+}
+
+void real_ask_again(void)
+{
+    atomic_store(&answers_known, false);
 }
 
 static CUresult absent_in_driver(void)

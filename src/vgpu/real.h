@@ -139,6 +139,9 @@ void *hook_by_pointer(const void *real);
  */
 void *hook_by_answer(const void *real);
 
+/* After cuInit, before which a driver may have refused to answer. */
+void real_ask_again(void);
+
 /* libc's dlsym and dlvsym, and the others that we need before anything else is known. */
 typedef void *(*dlsym_fn)(void *handle, const char *name);
 typedef void *(*dlvsym_fn)(void *handle, const char *name, const char *version);

@@ -3,17 +3,22 @@
 /*
  * A driver without devices, and an NVML, that have exports newer than any list. What is handed to
  * it in memory it answers with 1 where that is the caller's own, which another thread could change:
- * a pointer in it says where the caller has it.
+ * a pointer in it says where the caller has it. By cuGetProcAddress it has another cuMemAlloc than
+ * by name, of which it says nothing before cuInit.
  */
 
 #include <stddef.h>
+#include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
+
+static int asked, initialized;
 
 EXPORT int cuInit(unsigned flags);
 EXPORT int cuDeviceGetCount(int *count);
 EXPORT int cuDriverAsked(void);
 EXPORT int cuMemAllocNewer(void);
+EXPORT int cuMemAlloc_v2(void);
 EXPORT int cuGLCtxCreate_v2(void);
 EXPORT int cuMemFreeNewer(void);
 EXPORT int cuLaunchHostFunc_v9(void);
@@ -82,6 +87,7 @@ int cuLaunchCooperativeKernelMultiDevice(void *list, unsigned devices, unsigned 
 int cuInit(unsigned flags)
 {
     (void)flags;
+    initialized = 1;
     return 0;
 }
 
@@ -91,7 +97,15 @@ int cuDeviceGetCount(int *count)
     return 0;
 }
 
-static int asked;
+int cuMemAlloc_v2(void)
+{
+    return 0;
+}
+
+static int other_alloc(void)
+{
+    return 0;
+}
 
 /* How often it was asked for addresses. */
 int cuDriverAsked(void)
@@ -127,8 +141,12 @@ int cuLaunchKernelEx_v9(void)
 int cuGetProcAddress_v2(const char *symbol, void **pfn, int version, unsigned long long flags,
                         int *status)
 {
-    (void)version, (void)flags, (void)status;
+    (void)flags, (void)status;
     asked++;
+    if (strcmp(symbol, "cuMemAlloc") == 0 && version >= 3020) {
+        *pfn = (void *)other_alloc;
+        return initialized ? 0 : 3;
+    }
     *pfn = symbol[5] == 'A' && symbol[10] == 'N' ? (void *)cuMemAllocNewer : (void *)0;
     return *pfn ? 0 : 500;
 }

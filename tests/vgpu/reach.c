@@ -759,6 +759,9 @@ static int command_newer(int argc, char **argv)
     }
     if (proc_v2 && proc_v2(names[1], &found, 13000, 0, &status) == 0)
         printf("%s by address: %d\n", names[1], ((int (*)(void))found)());
+    (void)((int (*)(unsigned))dlsym(library, "cuInit"))(0);
+    if (proc_v2 && proc_v2("cuMemAlloc", &found, 3020, 0, &status) == 0)
+        printf("cuMemAlloc at another address: %d\n", found == dlsym(library, "cuMemAlloc_v2"));
     for (size_t i = 0; nvml && i < sizeof(of_nvml) / sizeof(of_nvml[0]); i++)
         printf("%s: %d\n", of_nvml[i], ((int (*)(void))dlsym(nvml, of_nvml[i]))());
     return 0;
