@@ -164,17 +164,17 @@ static bool is_preloaded(void)
     return found;
 }
 
-/* The driver's answer, or -1 where nothing was asked for. An output touched by a refusal is -2. */
+/* The driver's answer, or -1 where nothing was asked for. Where a refusal does not clear the output,
+ * as a real driver does, it is -2. */
 static int take(void *cuda, size_t mib)
 {
-    const cu_ptr untouched = 0x5a5a5a5a;
-    cu_ptr ptr = untouched;
+    cu_ptr ptr = 0x5a5a5a5a;
     int code;
 
     if (!mib)
         return -1;
     code = ((cu_alloc_fn *)must_find(cuda, "cuMemAlloc_v2"))(&ptr, mib * MIB);
-    return code && ptr != untouched ? -2 : code;
+    return code && ptr ? -2 : code;
 }
 
 static void make_context(void *cuda)
