@@ -165,6 +165,9 @@ def same(call, mine, theirs):
         return True
     if call.name in SAMPLES and {mine[0], theirs[0]} <= {"0", "6", "7"}:
         return True
+    # Of two things that are wrong a limit of compute has its own said first: no context, no such stream.
+    if "Launch" in call.name and mine[0] in (str(INVALID_CONTEXT), str(CONTEXT_IS_DESTROYED), str(INVALID_HANDLE)) and theirs[0] != "0":
+        return True
     # Of what fails an output may be as the driver happens to leave it; what devices have is told with pointers.
     if call.name in NUMBERS or call.name[:4] == "nvml" or "DevResource" in call.name or "touched" in theirs:
         return mine[0] == theirs[0]
@@ -174,18 +177,24 @@ def same(call, mine, theirs):
     return bool(mine[0] == theirs[0] and (makes or call.name in ("cuFuncIsLoaded",)))
 
 
+def real_code(folder):
+    """The texts that are code, and the paths of files with it, as a real driver takes them."""
+    code = {TEXT_IMAGE + i: image for i, image in enumerate(CODE)}
+    for i in range(3):
+        path = folder / f"real-{i}"
+        path.write_bytes(CODE[i])
+        code[TEXT_PATH + i] = str(path).encode()
+    return code
+
+
 def program(chance, count, environments, used_by):
     """A program of so many calls. Returns what differed, and what the simulated driver says otherwise."""
     setting = Setting.plain(limit=GIB)
     drawer = RealDrawer(chance, setting)
     folder = pathlib.Path(tempfile.mkdtemp(dir=scratch))
-    of = {name: [(n, CODE[n - TEXT_IMAGE] if name != "simulated" and TEXT_IMAGE <= n < TEXT_IMAGE + len(CODE) else text) for n, text in texts(folder)] for name in environments}
-    for i in range(3):
-        (folder / f"real-{i}").write_bytes(CODE[i])
-        for name in environments:
-            if name != "simulated":
-                of[name] = [(n, str(folder / f"real-{i}").encode() if n == TEXT_PATH + i else text) for n, text in of[name]]
-    group = [Guest(name, environment, of[name]) for name, environment in environments.items()]
+    simulated = dict(texts(folder))
+    real = simulated | real_code(folder)
+    group = [Guest(name, environment, (simulated if name == "simulated" else real).items()) for name, environment in environments.items()]
     names = draw_names(chance)
     for guest in group:
         guest.tell(names)
@@ -196,7 +205,7 @@ def program(chance, count, environments, used_by):
 
         def begin():
             drawer.forget()
-            lines, calls = init_step(drawer)
+            _, calls = init_step(drawer)
             for guest in group:
                 guest.tell(["clear %d" % slot for slot in range(GROUP, GROUP * len(KINDS))])
             # libvgpu asks NVML itself, so that to a program, too, it is always initialised.
@@ -238,10 +247,9 @@ def program(chance, count, environments, used_by):
             if result == "0" and re.match("cu(CtxDestroy|CtxDetach|DevicePrimaryCtxRe(lease|set)|GreenCtxDestroy)", call.name):
                 begin()
             if result in STICKY:
-                differs.append((done, line, bare, "(the context is useless: a new program)")) if limited.split()[0] != result else None
                 break
-        free = [guest.ask("call 0 s cuMemGetInfo_v2 o8 o8") for guest in group[1:2]]
-        told = LIMIT - int.from_bytes(bytes.fromhex(free[0].split()[1]), "little") if free[0] and free[0][0] == "0" and free[0].split()[1] != "kept" else None
+        result, free, _ = group[1].ask("call 0 s cuMemGetInfo_v2 o8 o8").split()
+        told = LIMIT - int.from_bytes(bytes.fromhex(free), "little") if result == "0" else None
         account = told, used_by(group[1].process.pid)
     except Died as death:
         account = None, None
