@@ -27,8 +27,8 @@ struct gpu {
 /* The driver's options, by the names that sim_driver_set() knows, in the order of the fields. */
 struct driver {
     char *captures, *lost_captures, *pids, *stale_handles, *loading, *load_waits, *heaps, *events,
-        *recovery_action, *deferred_arrays, *multicast, *host_memory, *idle_streams, *context_time,
-        *granule, *graph_node, *stream, *event_resolution, *queues, *clock_drift;
+        *recovery_action, *deferred_arrays, *multicast, *host_memory, *graph_places, *idle_streams,
+        *context_time, *granule, *graph_node, *stream, *event_resolution, *queues, *clock_drift;
 };
 
 struct document {
@@ -66,6 +66,7 @@ static const cyaml_schema_field_t driver_fields[] = {
     OPTION("deferred-arrays", deferred_arrays),
     OPTION("multicast", multicast),
     OPTION("host-memory", host_memory),
+    OPTION("graph-places", graph_places),
     OPTION("idle-streams", idle_streams),
     OPTION("context-time", context_time),
     OPTION("granule", granule),

@@ -268,8 +268,14 @@ PUBLIC CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph,
 
 /* Memory */
 
-/* Where it will be: a device, or SIM_DEVICES for the host. */
-static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params, unsigned *ret_place)
+/* A program may give it to this device only. */
+static bool is_access_to(const struct guest_place *place, const CUmemLocation *to)
+{
+    return to->type == CU_MEM_LOCATION_TYPE_DEVICE && guest_check_device(to->id) == CUDA_SUCCESS &&
+           (place->on_host || place->device == guest.devices[to->id]);
+}
+
+static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params, struct guest_place *ret_place)
 {
     const CUmemPoolProps *props = &params->poolProps;
     CUresult r;
@@ -277,16 +283,13 @@ static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params, unsigned *
     if (!params->bytesize || props->handleTypes ||
         (params->accessDescCount && !params->accessDescs))
         return CUDA_ERROR_INVALID_VALUE;
-    if (props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
-        return CUDA_ERROR_NOT_SUPPORTED;
     r = guest_pool_place(props, ret_place);
     if (r != CUDA_SUCCESS)
         return r == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : r;
+    if (!graph_memory_may_be(ret_place))
+        return CUDA_ERROR_NOT_SUPPORTED;
     for (size_t i = 0; i < params->accessDescCount; i++) {
-        const CUmemLocation *to = &params->accessDescs[i].location;
-
-        if (to->type != CU_MEM_LOCATION_TYPE_DEVICE || guest_check_device(to->id) != CUDA_SUCCESS ||
-            (*ret_place != SIM_DEVICES && to->id != props->location.id))
+        if (!is_access_to(ret_place, &params->accessDescs[i].location))
             return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;
@@ -299,13 +302,13 @@ PUBLIC CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
 {
     struct graph_node like = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
     CUresult r = check(params);
-    unsigned place;
+    struct guest_place place;
 
     if (r == CUDA_SUCCESS)
         r = check_alloc(params, &place);
     if (r != CUDA_SUCCESS)
         return r;
-    like.memory = graph_memory_new(place, params->bytesize);
+    like.memory = graph_memory_new(&place, params->bytesize);
     if (!like.memory)
         return CUDA_ERROR_OUT_OF_MEMORY;
     r = add(node, graph, dependencies, count, &like);
@@ -362,23 +365,32 @@ PUBLIC CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph handle,
     return add(node, handle, dependencies, count, &like);
 }
 
+static CUmemLocation location_of(const struct guest_place *place)
+{
+    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+
+    if (place->preferred == GUEST_PLACE_HOST)
+        return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
+    if (place->preferred == GUEST_PLACE_NONE)
+        return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_NONE};
+    while (guest.devices[location.id] != place->device)
+        location.id++;
+    return location;
+}
+
 PUBLIC CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
     const struct graph_node *node = graph_find_node(handle);
     CUresult r = check(params);
-    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_HOST};
 
     if (r != CUDA_SUCCESS)
         return r;
     if (!node || node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
         return CUDA_ERROR_INVALID_VALUE;
-    if (node->memory->device != SIM_DEVICES) {
-        location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-        while (guest.devices[location.id] != node->memory->device)
-            location.id++;
-    }
     *params = (CUDA_MEM_ALLOC_NODE_PARAMS){
-        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location},
+        .poolProps = {.allocType = node->memory->place.managed ? CU_MEM_ALLOCATION_TYPE_MANAGED
+                                                               : CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = location_of(&node->memory->place)},
         .bytesize = node->memory->asked_bytes,
         .dptr = node->memory->address,
     };

@@ -46,7 +46,7 @@ static void pool_begin(unsigned number, unsigned device, uint64_t max_bytes)
         .is_default = number < OWN_POOLS,
         .gen = pools[number].gen,
         .reuse = {1, 1, 1},
-        .heap = {.device = device,
+        .heap = {.place = {.device = device},
                  .max_bytes = max_bytes,
                  .granule = MAX(GRANULE, granule),
                  .opportunistic = true,
@@ -202,12 +202,28 @@ static CUresult check_props(const CUmemPoolProps *props)
                                                                   : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult guest_pool_place(const CUmemPoolProps *props, unsigned *ret_place)
+/* Of properties that make sense. The current device counts what is of none. */
+static void find_place(const CUmemPoolProps *props, struct guest_place *ret)
+{
+    bool on_device = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    uint32_t context;
+
+    ret->managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    ret->device = guest.devices[on_device ? props->location.id : 0];
+    if (!on_device && guest_current(&context) == CUDA_SUCCESS)
+        ret->device = guest_context(context)->device;
+    ret->on_host = !ret->managed && is_on_host(props);
+    ret->preferred = on_device           ? props->location.id
+                     : is_on_host(props) ? GUEST_PLACE_HOST
+                                         : GUEST_PLACE_NONE;
+}
+
+CUresult guest_pool_place(const CUmemPoolProps *props, struct guest_place *ret)
 {
     CUresult r = check_props(props);
 
     if (r == CUDA_SUCCESS)
-        *ret_place = is_on_host(props) ? SIM_DEVICES : guest.devices[props->location.id];
+        find_place(props, ret);
     return r;
 }
 
@@ -223,20 +239,12 @@ static unsigned free_pool(void)
 /* A pool with such properties, which make sense. */
 static void begin_with(unsigned number, const CUmemPoolProps *props)
 {
-    bool on_device = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    unsigned device = guest.devices[on_device ? props->location.id : 0];
-    struct heap *heap = &pools[number].heap;
-    uint32_t context;
+    struct guest_place place;
 
-    if (!on_device && guest_current(&context) == CUDA_SUCCESS)
-        device = guest_context(context)->device;
-    pool_begin(number, device, props->maxSize);
-    heap->managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
-    heap->on_host = !heap->managed && is_on_host(props);
-    heap->shared = props->handleTypes != 0;
-    heap->preferred = on_device           ? props->location.id
-                      : is_on_host(props) ? GUEST_PLACE_HOST
-                                          : GUEST_PLACE_NONE;
+    find_place(props, &place);
+    pool_begin(number, place.device, props->maxSize);
+    pools[number].heap.place = place;
+    pools[number].heap.shared = props->handleTypes != 0;
 }
 
 PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
@@ -371,8 +379,9 @@ PUBLIC CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
     if (r != CUDA_SUCCESS)
         return r;
     guest_pools_enter();
-    if (find_pool(pool, &number) && !pools[number].imported && !pools[number].heap.on_host &&
-        !pools[number].heap.managed && pools[number].heap.device == guest.devices[device])
+    if (find_pool(pool, &number) && !pools[number].imported && !pools[number].heap.place.on_host &&
+        !pools[number].heap.place.managed &&
+        pools[number].heap.place.device == guest.devices[device])
         current[guest.devices[device]] = number;
     else
         r = CUDA_ERROR_INVALID_VALUE;
@@ -457,7 +466,7 @@ CUmemoryPool guest_pool_of(uint64_t address, unsigned *ret_device)
         if (&pools[i].heap != heap)
             continue;
         handle = handle_of(i);
-        *ret_device = heap->on_host ? SIM_DEVICES : heap->device;
+        *ret_device = heap->place.on_host ? SIM_DEVICES : heap->place.device;
     }
     guest_pools_leave();
     return handle;

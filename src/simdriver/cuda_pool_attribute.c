@@ -125,10 +125,10 @@ static CUresult set_access(struct guest_pool *pool, const CUmemAccessDesc *acces
 {
     if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
-    if (pool->heap.on_host || pool->heap.managed)
+    if (pool->heap.place.on_host || pool->heap.place.managed)
         return set_host_access(pool, access);
     if (guest_check_device(access->location.id) != CUDA_SUCCESS ||
-        guest.devices[access->location.id] != pool->heap.device)
+        guest.devices[access->location.id] != pool->heap.place.device)
         return CUDA_ERROR_INVALID_DEVICE;
     return access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CUDA_SUCCESS
                                                                : CUDA_ERROR_INVALID_VALUE;
@@ -155,9 +155,10 @@ PUBLIC CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *acc
 
 static bool has_access(const struct guest_pool *pool, unsigned device)
 {
-    if (pool->heap.managed)
+    if (pool->heap.place.managed)
         return true;
-    return pool->heap.on_host ? pool->access >> device & 1 : pool->heap.device == device;
+    return pool->heap.place.on_host ? pool->access >> device & 1
+                                    : pool->heap.place.device == device;
 }
 
 PUBLIC CUresult cuMemPoolGetAccess(int *flags, CUmemoryPool pool, CUmemLocation *location)

@@ -26,15 +26,16 @@ static unsigned device_of(uint32_t stream)
 }
 
 /* In a capture: the graph's, in a pool's place. */
-static CUresult capture_take(CUdeviceptr *ret_ptr, size_t bytes, unsigned place, uint32_t stream)
+static CUresult capture_take(CUdeviceptr *ret_ptr, size_t bytes, const struct guest_place *place,
+                             uint32_t stream)
 {
-    struct graph_node like = {
-        .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
-        .memory = graph_memory_new(place, bytes),
-    };
+    struct graph_node like = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
     uint64_t address;
     CUresult r;
 
+    if (!graph_memory_may_be(place))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    like.memory = graph_memory_new(place, bytes);
     if (!like.memory)
         return CUDA_ERROR_OUT_OF_MEMORY;
     address = like.memory->address;
@@ -75,11 +76,8 @@ static CUresult take(CUdeviceptr *ret_ptr, size_t bytes, const CUmemoryPool *han
         return r;
     if (!handle)
         pool = guest_pool_current(device_of(stream));
-    if (guest_is_capturing(stream) && pool->heap.managed)
-        return CUDA_ERROR_NOT_SUPPORTED; /* by no graph here */
     if (guest_is_capturing(stream))
-        return capture_take(ret_ptr, bytes, pool->heap.on_host ? SIM_DEVICES : pool->heap.device,
-                            stream);
+        return capture_take(ret_ptr, bytes, &pool->heap.place, stream);
     ptr = heap_take(&pool->heap, bytes, stream);
     if (!ptr)
         return CUDA_ERROR_OUT_OF_MEMORY;

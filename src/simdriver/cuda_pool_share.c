@@ -95,7 +95,7 @@ PUBLIC CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool h
     if (heap && heap->shared && !imported) {
         label.dev = guest.sim->dev;
         label.ino = guest.sim->ino;
-        label.device = heap->device;
+        label.device = heap->place.device;
         label.maker = (uint32_t)guest.sim->slot;
     } else {
         r = CUDA_ERROR_INVALID_VALUE;
@@ -166,7 +166,7 @@ static bool is_alive(const struct ticket *ticket, const struct heap *heap)
 
     return ticket->magic == POINTER_MAGIC && ticket->dev == guest.sim->dev &&
            ticket->ino == guest.sim->ino && ticket->physical && ticket->physical < SIM_PHYSICALS &&
-           p->owner && p->gen == ticket->gen && ticket->device == heap->device;
+           p->owner && p->gen == ticket->gen && ticket->device == heap->place.device;
 }
 
 static CUresult import(struct heap *heap, const struct ticket *ticket, CUdeviceptr *ret)

@@ -85,15 +85,30 @@ static void give_addresses(uint64_t address, uint64_t bytes)
     holes = hole;
 }
 
-struct graph_memory *graph_memory_new(unsigned device, uint64_t bytes)
+/* Whether its memory is a device's for as long as it is mapped. */
+static bool is_of_device(const struct guest_place *place)
+{
+    return !place->on_host && !place->managed;
+}
+
+bool graph_memory_may_be(const struct guest_place *place)
+{
+    unsigned places = guest_state()->header.driver.graph_places;
+
+    if (place->managed)
+        return places != SIM_GRAPH_PLACES_DEVICE;
+    return !place->on_host || places == SIM_GRAPH_PLACES_HOST;
+}
+
+struct graph_memory *graph_memory_new(const struct guest_place *place, uint64_t bytes)
 {
     AUTOFREE struct graph_memory *memory = calloc(1, sizeof(*memory));
 
     if (!memory ||
-        bytes > (device == SIM_DEVICES ? GRAPH_TO - GRAPH_FROM
-                                       : sim_spec_of(guest_state(), device)->memory_bytes))
+        bytes > (is_of_device(place) ? sim_spec_of(guest_state(), place->device)->memory_bytes
+                                     : GRAPH_TO - GRAPH_FROM))
         return NULL;
-    memory->device = device;
+    memory->place = *place;
     memory->asked_bytes = bytes;
     memory->bytes = in_granules(bytes);
     memory->holds = 1;
@@ -180,7 +195,7 @@ static void find_place(struct place *place, const struct place *others, size_t c
     while (moved) {
         moved = false;
         for (size_t i = 0; i < count; i++) {
-            if (others[i].taken->memory->device != place->taken->memory->device ||
+            if (others[i].taken->memory->place.device != place->taken->memory->place.device ||
                 place->from >= others[i].from + others[i].bytes ||
                 others[i].from >= place->from + place->bytes ||
                 graph_is_before(others[i].freed, place->taken))
@@ -203,14 +218,14 @@ bool graph_memory_plan(struct graph *exec, struct graph_node *const *order, size
         uint64_t *most;
 
         if (order[i]->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
-            order[i]->memory->device == SIM_DEVICES)
+            !is_of_device(&order[i]->memory->place))
             continue;
         *place = (struct place){.taken = order[i], .bytes = order[i]->memory->bytes};
         place->freed = find_free(order, count, order[i]->memory);
         if (!place->freed)
             continue;
         find_place(place, places, placed++);
-        most = &exec->temporary_bytes[order[i]->memory->device];
+        most = &exec->temporary_bytes[order[i]->memory->place.device];
         *most = MAX(*most, place->from + place->bytes);
     }
     enter();
@@ -265,7 +280,7 @@ static uint64_t used_bytes(unsigned device)
             used += e->temporary_bytes[device];
     }
     for (const struct graph_memory *memory = memories; memory; memory = memory->next) {
-        if (memory->mapped && memory->device == device)
+        if (memory->mapped && is_of_device(&memory->place) && memory->place.device == device)
             used += memory->bytes;
     }
     return used;
@@ -385,9 +400,27 @@ bool graph_memory_may_launch(const struct graph *exec)
     return may;
 }
 
+static void end_pages(struct graph_memory *memory)
+{
+    if (memory->place.managed && memory->live)
+        guest_managed_remove(memory->address);
+    memory->live = false;
+}
+
+/* What a launch allocates anew begins on the host. Without memory for that it is not there. */
+static void begin_life(struct graph_memory *memory)
+{
+    const struct guest_place *place = &memory->place;
+
+    end_pages(memory);
+    memory->live = !place->managed || guest_managed_add(memory->address, memory->asked_bytes,
+                                                        place->device, place->preferred);
+}
+
 static void end_life(struct graph_memory *memory)
 {
-    memory->live = memory->mapped = false;
+    end_pages(memory);
+    memory->mapped = false;
     end_if_nobodys(memory);
 }
 
@@ -399,7 +432,7 @@ void graph_memory_launched(struct graph *exec)
         struct graph_node *node = exec->nodes[i];
 
         if (is_left(exec, node))
-            node->memory->live = true;
+            begin_life(node->memory);
         else if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && node->memory->live)
             end_life(node->memory);
     }

@@ -13,19 +13,23 @@
  */
 
 #include "simdriver/graph.h"
+#include "simdriver/guest.h"
 
 struct graph_memory {
     uint64_t address, bytes;
-    uint64_t asked_bytes; /* before they were rounded up */
-    unsigned device;      /* SIM_DEVICES: it is on the host, and takes nothing of a device */
-    unsigned holds;       /* of nodes */
-    bool live;            /* a launch gave it out, and nobody has freed it since */
-    bool mapped;          /* has memory of its own */
+    uint64_t asked_bytes;     /* before they were rounded up */
+    struct guest_place place; /* managed memory is there while it is live */
+    unsigned holds;           /* of nodes */
+    bool live;                /* a launch gave it out, and nobody has freed it since */
+    bool mapped;              /* has memory of its own */
     struct graph_memory *next;
 };
 
+/* Whether the driver has nodes that allocate there. */
+bool graph_memory_may_be(const struct guest_place *place);
+
 /* With one hold; NULL when there is no room for addresses, or it is more than the device has. */
-struct graph_memory *graph_memory_new(unsigned device, uint64_t bytes);
+struct graph_memory *graph_memory_new(const struct guest_place *place, uint64_t bytes);
 void graph_memory_hold(struct graph_memory *memory);
 void graph_memory_drop(struct graph_memory *memory);
 

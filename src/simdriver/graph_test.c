@@ -589,9 +589,6 @@ static void on_the_host(void)
     OK(cuGraphMemAllocNodeGetParams(node, &params));
     HOLDS(params.poolProps.location.type == CU_MEM_LOCATION_TYPE_HOST);
     (void)free_after(node, params.dptr);
-    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
-    REFUSES(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
-    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     params.poolProps.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
     INVALID(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
     instantiate();
@@ -608,6 +605,24 @@ static void on_the_host(void)
     HOLDS(testing_used_bytes() == before);
     OK(cuMemFree_v2(ptr)); /* it was left over */
     OK(cuGraphLaunch(exec, t.streams[0]));
+}
+
+static void not_on_the_host(void)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_HOST}},
+        .bytesize = PIECE,
+    };
+    CUmemoryPool pool;
+    CUgraphNode node;
+    CUdeviceptr ptr;
+
+    (void)begin();
+    REFUSES(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    OK(cuMemPoolCreate(&pool, &params.poolProps));
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    REFUSES(cuMemAllocFromPoolAsync(&ptr, PIECE, pool, t.streams[0]));
 }
 
 /* In their context, in its granules beside what else is its own; other nodes take none. */
@@ -697,7 +712,8 @@ HOLDS_IN(what_a_graph_leaves_over_lives_on, "", left_over)
 HOLDS_IN(a_launch_may_free_what_the_last_one_left, "", freed_by_the_next_launch)
 HOLDS_IN(memory_forbids_some_things, "", what_memory_forbids)
 HOLDS_IN(a_capture_allocates_for_its_graph, "", captured)
-HOLDS_IN(memory_may_be_the_hosts, "", on_the_host)
+HOLDS_IN(memory_may_be_the_hosts, "graph-places=host", on_the_host)
+HOLDS_IN(memory_is_the_hosts_by_an_option_only, "", not_on_the_host)
 
 int main(void)
 {
@@ -717,6 +733,7 @@ int main(void)
         cmocka_unit_test(memory_forbids_some_things),
         cmocka_unit_test(a_capture_allocates_for_its_graph),
         cmocka_unit_test(memory_may_be_the_hosts),
+        cmocka_unit_test(memory_is_the_hosts_by_an_option_only),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

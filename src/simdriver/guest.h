@@ -193,9 +193,16 @@ void guest_pools_waited(void);
 bool guest_pool_free(uint64_t address);
 bool guest_pool_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes);
 
-/* Whether memory can be of such a pool, and where it is then: a device, SIM_DEVICES for the host.
- */
-CUresult guest_pool_place(const CUmemPoolProps *props, unsigned *ret_place);
+/* Where memory is. */
+struct guest_place {
+    unsigned device; /* on which it is, or is counted */
+    bool on_host;    /* it takes nothing of a device */
+    bool managed;    /* it moves: it is where it is touched, or prefetched to, */
+    int preferred;   /* and best at this place: see guest_managed_add() */
+};
+
+/* Whether memory can be of such a pool, and where it is then. */
+CUresult guest_pool_place(const CUmemPoolProps *props, struct guest_place *ret);
 
 /* The pool that gave it out, as a program knows it, and of which device it is, SIM_DEVICES for the
  * host's; NULL: none did. No lock held. */

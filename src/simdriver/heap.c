@@ -123,10 +123,10 @@ uint64_t heap_addresses(uint64_t bytes)
 
 static void let_go(struct heap *heap, struct heap_chunk *chunk)
 {
-    if (heap->on_host || heap->managed)
+    if (heap->place.on_host || heap->place.managed)
         return;
     if (!heap->shared) {
-        sim_discharge(guest.sim, heap->device, chunk->bytes);
+        sim_discharge(guest.sim, heap->place.device, chunk->bytes);
         return;
     }
     sim_hold_drop(guest_state(), chunk->hold);
@@ -135,15 +135,15 @@ static void let_go(struct heap *heap, struct heap_chunk *chunk)
 static bool get(struct heap *heap, struct heap_chunk *chunk)
 {
     const struct sim_physical asked = {
-        .device = heap->device,
+        .device = heap->place.device,
         .location_type = CU_MEM_LOCATION_TYPE_DEVICE,
         .bytes = chunk->bytes,
     };
 
-    if (heap->on_host || heap->managed)
+    if (heap->place.on_host || heap->place.managed)
         return true;
     if (!heap->shared)
-        return sim_charge(guest.sim, heap->device, chunk->bytes);
+        return sim_charge(guest.sim, heap->place.device, chunk->bytes);
     chunk->hold = sim_physical_new(guest.sim, &asked);
     return chunk->hold != 0;
 }
@@ -161,7 +161,8 @@ static struct heap_piece *add_chunk(struct heap *heap, uint64_t bytes)
         return NULL;
     *piece = (struct heap_piece){.from = heap_addresses(bytes), .bytes = bytes, .heap = heap};
     if (!piece->from ||
-        (heap->managed && !guest_managed_add(piece->from, bytes, heap->device, heap->preferred))) {
+        (heap->place.managed &&
+         !guest_managed_add(piece->from, bytes, heap->place.device, heap->place.preferred))) {
         let_go(heap, chunk);
         return NULL;
     }
@@ -310,7 +311,7 @@ static void give_back(struct heap *heap, uint64_t keep)
         }
         *at = chunk->next;
         heap->reserved_bytes -= chunk->bytes;
-        if (heap->managed)
+        if (heap->place.managed)
             guest_managed_remove(chunk->first->from);
         let_go(heap, chunk);
         free(chunk->first);

@@ -16,15 +16,12 @@ struct heap_piece;
 struct heap_chunk;
 
 struct heap {
-    unsigned device;
-    uint64_t max_bytes; /* 0: as much as there is */
-    uint64_t granule;   /* of chunks */
+    struct guest_place place; /* of its chunks, which a device has, or move, or take nothing */
+    uint64_t max_bytes;       /* 0: as much as there is */
+    uint64_t granule;         /* of chunks */
     bool opportunistic; /* whether what a stream is seen to have freed goes to others unasked */
     bool internal;      /* whether a stream may be made to wait for another one */
     bool shared;        /* other processes may have its chunks, which it keeps till its end */
-    bool on_host;       /* they take nothing of a device */
-    bool managed;       /* they move: they are where they are touched, or prefetched to */
-    int preferred;      /* and the place where they are best: see guest_managed_add() */
     uint64_t reserved_bytes, reserved_high;
     uint64_t used_bytes, used_high; /* given out, or freed and not yet for everybody */
     struct heap_chunk *chunks;      /* oldest first */

@@ -94,6 +94,12 @@ enum sim_host_memory {
     SIM_HOST_MEMORY_NODES, /* cuMemCreate knows nodes of the host, and not the host at large */
 };
 
+enum sim_graph_places {
+    SIM_GRAPH_PLACES_MANAGED = 0, /* nodes of graphs allocate on devices, and managed memory */
+    SIM_GRAPH_PLACES_HOST,        /* and on the host */
+    SIM_GRAPH_PLACES_DEVICE,      /* on devices alone: drivers before CUDA 13 */
+};
+
 enum sim_multicast {
     SIM_MULTICAST_NO = 0,
     SIM_MULTICAST_YES, /* any devices of the machine form a team */
@@ -118,7 +124,7 @@ struct sim_driver_spec {
     unsigned multicast;          /* enum sim_multicast */
     unsigned host_memory;        /* enum sim_host_memory */
     unsigned idle_streams;       /* enum sim_idle_streams */
-    unsigned reserved;           /* so that there are no holes, and specs can be compared */
+    unsigned graph_places;       /* enum sim_graph_places; now there are no holes */
     int64_t context_time_ns;     /* that it takes to make a context */
     int64_t granule_bytes;       /* in which device memory is given out */
     int64_t graph_node_bytes;    /* of device memory for each kernel of what can be launched */

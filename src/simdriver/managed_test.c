@@ -342,6 +342,90 @@ static void pools_move(void)
     OK(cuMemPrefetchAsync(ptr, PIECE, 0, t.streams[0]));
     INVALID(cuMemPrefetchAsync(second, PIECE, 0, t.streams[0]));
     HOLDS(on_device(0) == PIECE);
+}
+
+/* A node that allocates it, which nothing frees. */
+static CUgraphExec graph_of(int place, CUdeviceptr *ret_ptr)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS told = {0},
+                               params = {
+                                   .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED,
+                                                 .location = {.type = place}},
+                                   .bytesize = 4 * PIECE,
+                               };
+    CUgraphNode node;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    OK(cuGraphMemAllocNodeGetParams(node, &told));
+    HOLDS(told.poolProps.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED);
+    HOLDS((int)told.poolProps.location.type == place);
+    OK(cuGraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    *ret_ptr = params.dptr;
+    return exec;
+}
+
+/* It is there from a launch on till it is freed, and takes nothing but where it is wanted. */
+static void graphs_allocate(void)
+{
+    CUmemoryPool pool;
+    struct testing t;
+    CUdeviceptr ptr;
+    CUgraphExec exec;
+    uint64_t before;
+    CUgraph graph;
+
+    testing_begin(&t);
+    before = testing_used_bytes();
+    exec = graph_of(CU_MEM_LOCATION_TYPE_DEVICE, &ptr);
+    INVALID(cuMemPrefetchAsync(ptr, PIECE, 0, t.streams[0]));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    HOLDS(testing_used_bytes() == before);
+    OK(cuMemPrefetchAsync(ptr, 3 * PIECE, 0, t.streams[0]));
+    HOLDS(on_device(0) == 3 * PIECE);
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    HOLDS(on_device(0) == 0);
+    OK(cuMemPrefetchAsync(ptr, 3 * PIECE, 0, t.streams[0]));
+    OK(cuMemFreeAsync(ptr, t.streams[0]));
+    HOLDS(on_device(0) == 0);
+    INVALID(cuMemFree_v2(ptr));
+
+    exec = graph_of(CU_MEM_LOCATION_TYPE_HOST, &ptr);
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    HOLDS(attribute(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, ptr, PIECE) == CU_DEVICE_CPU);
+
+    /* In a capture, as its pool has it. */
+    pool = managed_pool(CU_MEM_LOCATION_TYPE_NONE);
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemAllocFromPoolAsync(&ptr, PIECE, pool, t.streams[0]));
+    OK(cuMemFreeAsync(ptr, t.streams[0]));
+    OK(cuStreamEndCapture(t.streams[0], &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    HOLDS(on_device(0) == 0 && testing_used_bytes() == before);
+}
+
+/* As drivers before CUDA 13. */
+static void graphs_do_not(void)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}},
+        .bytesize = PIECE,
+    };
+    CUmemoryPool pool;
+    struct testing t;
+    CUgraphNode node;
+    CUdeviceptr ptr;
+    CUgraph graph;
+
+    testing_begin(&t);
+    OK(cuGraphCreate(&graph, 0));
+    REFUSES(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    pool = managed_pool(CU_MEM_LOCATION_TYPE_DEVICE);
     OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
     REFUSES(cuMemAllocFromPoolAsync(&ptr, PIECE, pool, t.streams[0]));
 }
@@ -352,6 +436,8 @@ HOLDS_IN(advice_is_told_again, "", advice)
 HOLDS_IN(a_kernel_brings_what_it_touches, "", kernels_touch)
 HOLDS_IN(memory_is_attached_whole, "", attaching)
 HOLDS_IN(a_pools_pages_move, "", pools_move)
+HOLDS_IN(graphs_allocate_it, "", graphs_allocate)
+HOLDS_IN(graphs_of_old_drivers_do_not, "graph-places=device", graphs_do_not)
 
 int main(void)
 {
@@ -363,6 +449,8 @@ int main(void)
         cmocka_unit_test(a_kernel_brings_what_it_touches),
         cmocka_unit_test(memory_is_attached_whole),
         cmocka_unit_test(a_pools_pages_move),
+        cmocka_unit_test(graphs_allocate_it),
+        cmocka_unit_test(graphs_of_old_drivers_do_not),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ struct option {
     const char *key;
     enum option_kind kind;
     size_t member;        /* of struct sim_driver_spec: unsigned for words, else of 64 bits */
-    const char *words[2]; /* the first one is the default */
+    const char *words[3]; /* the first one is the default; the last may be NULL */
     int64_t min, max;
     const char *wrong;
 };
@@ -112,6 +112,13 @@ static const struct option options[] = {
         .member = MEMBER(host_memory),
         .words = {"any", "nodes"},
         .wrong = "neither any nor nodes",
+    },
+    {
+        .key = "graph-places",
+        .kind = OPTION_WORD,
+        .member = MEMBER(graph_places),
+        .words = {"managed", "host", "device"},
+        .wrong = "none of managed, host, device",
     },
     {
         .key = "idle-streams",
@@ -216,7 +223,7 @@ static const struct option *find_option(const char *key)
 static const char *read_word(const struct option *option, const char *value, unsigned *ret_word)
 {
     for (unsigned i = 0; i < ARRAY_SIZE(option->words); i++) {
-        if (strcmp(option->words[i], value) != 0)
+        if (!option->words[i] || strcmp(option->words[i], value) != 0)
             continue;
         *ret_word = i;
         return NULL;

@@ -15,8 +15,9 @@ enum {
     NODE_PARAMS_SIZE = sizeof(CUgraphNodeParams),
 };
 
-/* Whether a node may allocate so. */
-static CUresult expect_memory(const CUDA_MEM_ALLOC_NODE_PARAMS *params, const char *name)
+/* Whether a node may allocate so. Managed memory that is charged nowhere is best kept on the host.
+ */
+static CUresult expect_memory(CUDA_MEM_ALLOC_NODE_PARAMS *params, const char *name)
 {
     enum vgpu_mode mode = vgpu_mode();
 
@@ -26,7 +27,7 @@ static CUresult expect_memory(const CUDA_MEM_ALLOC_NODE_PARAMS *params, const ch
     if (mode != VGPU_ON)
         return CUDA_SUCCESS;
     if (params->poolProps.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED &&
-        vgpu_refuses(VGPU_WORD_UNACCOUNTED, name, "managed memory of graphs is not accounted for"))
+        !graphs_keep_managed(&params->poolProps.location, name))
         return CUDA_ERROR_NOT_SUPPORTED;
     return pools_know_place(&params->poolProps.location, name) ? CUDA_SUCCESS
                                                                : CUDA_ERROR_NOT_SUPPORTED;
@@ -160,7 +161,7 @@ static void expect_transfer(const CUgraphNodeParams *params)
 }
 
 /* An error is the answer. */
-static CUresult expect_node(const CUgraphNodeParams *params, const char *name)
+static CUresult expect_node(CUgraphNodeParams *params, const char *name)
 {
     if (!params)
         return CUDA_SUCCESS;

@@ -17,14 +17,11 @@
 
 #include "vgpu/managed.h"
 
-#include <string.h>
-#include <sys/mman.h>
-
 #include "base/glibc.h"
 #include "base/lock.h"
 #include "region/ledger.h"
 #include "vgpu/grant.h"
-#include "vgpu/pools.h"
+#include "vgpu/managed_table.h"
 #include "vgpu/real.h"
 
 /* How many there are, or were: while there is none nobody looks for one. */
@@ -37,35 +34,14 @@ static _Atomic bool any;
  */
 static pthread_rwlock_t placing = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 
-#define VARIABLES_FIRST 64
-
-/*
- * Variables of modules and libraries in managed memory. The driver has a name for each and tells
- * nobody which there are: one is known from when it is asked for by its name, as the CUDA runtime
- * does for each of a program's.
- */
-struct variable {
-    const void *owner; /* the module, the library; NULL: nobody's any more */
-    CUdeviceptr ptr;
-    size_t bytes;
-    unsigned context;        /* with which it goes, if not with its owner */
-    struct allocation entry; /* while its owner is being unloaded */
-};
-
-/* Under the lock over making and freeing. */
-static struct {
-    struct variable *list;
-    size_t count, room;
-} variables;
-
 void managed_after_fork(void)
 {
     placing = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
     atomic_store(&any, false);
-    variables.count = 0;
+    managed_variables_after_fork();
 }
 
-static void give_back(const struct allocation *entry)
+void managed_give_back(const struct allocation *entry)
 {
     struct vgpu_device *device = &vgpu.devices[entry->device];
 
@@ -79,7 +55,7 @@ static void give_back(const struct allocation *entry)
 
 /* With the lock. The driver has just given the address, so what is remembered of it has gone: an
  * address that outlived its context was freed as another thread had it. */
-static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units, bool spilled)
+bool managed_remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units, bool spilled)
 {
     struct allocation entry = {
         .units = units,
@@ -90,20 +66,10 @@ static bool remember(CUdeviceptr ptr, const struct grant *grant, uint64_t units,
     struct allocation gone;
 
     if (allocations_take(ALLOCATION_MANAGED, ptr, &gone))
-        give_back(&gone);
+        managed_give_back(&gone);
     if (!atomic_load_explicit(&any, memory_order_relaxed))
         atomic_store(&any, true);
     return grant->context != CONTEXTS_MAX && allocations_add(ALLOCATION_MANAGED, ptr, &entry);
-}
-
-static void begin_placing(void)
-{
-    lock_write(&placing);
-}
-
-static void end_placing(void)
-{
-    unlock_rwlock(&placing);
 }
 
 void managed_hold_places(void)
@@ -118,12 +84,12 @@ bool managed_is_any(void)
 
 void managed_begin_placing(void)
 {
-    begin_placing();
+    lock_write(&placing);
 }
 
 void managed_end_placing(void)
 {
-    end_placing();
+    unlock_rwlock(&placing);
 }
 
 void managed_expect_pools(void)
@@ -146,13 +112,13 @@ static bool stays(CUdeviceptr ptr, const struct grant *grant)
 
     if (context_current() == grant->context)
         return true;
-    begin_placing();
+    managed_begin_placing();
     is_there = allocations_take(ALLOCATION_MANAGED, ptr, &entry);
     if (is_there)
         (void)REAL(cuMemFree_v2)(ptr);
-    end_placing();
+    managed_end_placing();
     if (is_there)
-        give_back(&entry);
+        managed_give_back(&entry);
     return false;
 }
 
@@ -163,13 +129,13 @@ static CUresult make_charged(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
     CUdeviceptr made = 0;
     CUresult result;
 
-    begin_placing();
+    managed_begin_placing();
     result = REAL(cuMemAllocManaged)(&made, bytes, flags);
-    if (result == CUDA_SUCCESS && !remember(made, grant, grant->units, false)) {
+    if (result == CUDA_SUCCESS && !managed_remember(made, grant, grant->units, false)) {
         (void)REAL(cuMemFree_v2)(made);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    end_placing();
+    managed_end_placing();
     if (result != CUDA_SUCCESS) {
         grant_cancel(grant);
         return result;
@@ -183,7 +149,7 @@ static CUresult make_charged(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
     return result;
 }
 
-static bool keep_on_host(CUdeviceptr ptr, size_t bytes, const struct vgpu_device *device)
+bool managed_keep_on_host(CUdeviceptr ptr, size_t bytes, const struct vgpu_device *device)
 {
     if (REAL(cuMemAdvise)(ptr, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU) !=
         CUDA_SUCCESS)
@@ -199,15 +165,15 @@ static CUresult place_on_host(CUdeviceptr *ret_made, size_t bytes, unsigned int 
 {
     CUresult result;
 
-    begin_placing();
+    managed_begin_placing();
     result = REAL(cuMemAllocManaged)(ret_made, bytes, flags);
     if (result == CUDA_SUCCESS &&
-        (!keep_on_host(*ret_made, bytes, grant->device) ||
-         !remember(*ret_made, grant, spilled ? grant->units : 0, spilled))) {
+        (!managed_keep_on_host(*ret_made, bytes, grant->device) ||
+         !managed_remember(*ret_made, grant, spilled ? grant->units : 0, spilled))) {
         (void)REAL(cuMemFree_v2)(*ret_made);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    end_placing();
+    managed_end_placing();
     return result;
 }
 
@@ -268,159 +234,14 @@ PUBLIC CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int f
     return policy == LIMITS_MANAGED_FULL ? refuse() : make_on_host(ptr, bytes, flags, &grant);
 }
 
-static struct variable *new_variable(void)
-{
-    size_t room = variables.room ? 2 * variables.room : VARIABLES_FIRST;
-    void *list;
-
-    for (size_t i = 0; i < variables.count; i++) {
-        if (!variables.list[i].owner)
-            return &variables.list[i];
-    }
-    if (variables.count == variables.room) {
-        list = mmap(NULL, room * sizeof(*variables.list), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (list == MAP_FAILED)
-            return NULL;
-        if (variables.list) {
-            memcpy(list, variables.list, variables.count * sizeof(*variables.list));
-            (void)munmap(variables.list, variables.room * sizeof(*variables.list));
-        }
-        variables.list = list;
-        variables.room = room;
-    }
-    return &variables.list[variables.count++];
-}
-
-/* With the lock. Charged, or kept on the host; false: neither may be. */
-static bool place_variable(CUdeviceptr ptr, size_t bytes, const void *owner, struct grant *grant)
-{
-    const bool full = atomic_load(&vgpu.managed) == LIMITS_MANAGED_FULL;
-    struct variable *variable = new_variable();
-    bool charged;
-
-    if (!variable)
-        return false;
-    *variable = (struct variable){.ptr = ptr, .bytes = bytes, .context = grant->context};
-    charged = full ? grant_take(grant) : grant_try(grant);
-    if (charged && !remember(ptr, grant, grant->units, false)) {
-        grant_cancel(grant);
-        return false;
-    }
-    if (!charged &&
-        (full || !keep_on_host(ptr, bytes, grant->device) || !remember(ptr, grant, 0, false)))
-        return false;
-    variable->owner = owner;
-    if (!charged)
-        return true;
-    atomic_fetch_add(&grant->device->managed_units, grant->units);
-    grant_end(grant);
-    return true;
-}
-
-bool managed_met(CUdeviceptr ptr, size_t bytes, const void *owner)
-{
-    struct grant grant = {.units = ledger_units(bytes)};
-    struct allocation entry;
-    bool placed;
-
-    if (atomic_load(&vgpu.managed) == LIMITS_MANAGED_FREE)
-        return true;
-    if (!grant_place(&grant))
-        return true;
-    if (!grant.device->granted)
-        return false;
-    begin_placing();
-    placed = allocations_look(ALLOCATION_MANAGED, ptr, &entry) ||
-             place_variable(ptr, bytes, owner, &grant);
-    end_placing();
-    return placed;
-}
-
-bool managed_begin_unload(const void *owner)
-{
-    bool any_there = false;
-
-    if (!atomic_load_explicit(&any, memory_order_relaxed))
-        return false;
-    begin_placing();
-    for (size_t i = 0; i < variables.count; i++) {
-        struct variable *variable = &variables.list[i];
-
-        any_there |= variable->owner != NULL;
-        if (variable->owner == owner &&
-            !allocations_take(ALLOCATION_MANAGED, variable->ptr, &variable->entry))
-            variable->owner = NULL;
-    }
-    if (!any_there)
-        end_placing();
-    return any_there;
-}
-
-/* By the driver's word; not where it can't be asked, as without a context. */
-static bool is_gone(CUdeviceptr ptr)
-{
-    unsigned int managed = 0;
-    CUresult result = REAL(cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr);
-
-    return result == CUDA_SUCCESS ? !managed : result == CUDA_ERROR_INVALID_VALUE;
-}
-
-/* A library's variable may have been asked for in a module that stands for the library in a
- * context, and goes with it. */
-static void forget_gone(struct variable *variable)
-{
-    if (!is_gone(variable->ptr))
-        return;
-    if (allocations_take(ALLOCATION_MANAGED, variable->ptr, &variable->entry))
-        give_back(&variable->entry);
-    variable->owner = NULL;
-}
-
-void managed_end_unload(const void *owner, bool gone)
-{
-    for (size_t i = 0; i < variables.count; i++) {
-        struct variable *variable = &variables.list[i];
-
-        if (!variable->owner)
-            continue;
-        if (variable->owner != owner) {
-            forget_gone(variable);
-        } else if (gone) {
-            give_back(&variable->entry);
-            variable->owner = NULL;
-        } else {
-            (void)allocations_add(ALLOCATION_MANAGED, variable->ptr, &variable->entry);
-        }
-    }
-    end_placing();
-}
-
 bool managed_begin_context_end(unsigned context, struct allocations_bag *ret_bag)
 {
     const bool held = atomic_load(&any);
 
     if (held)
-        begin_placing();
+        managed_begin_placing();
     allocations_take_context(ALLOCATION_MANAGED, context, ret_bag);
     return held;
-}
-
-/* Other memory may soon be where a variable was: it is not to be taken for that. */
-void managed_end_context_end(bool held, unsigned context, unsigned now)
-{
-    if (!held)
-        return;
-    for (size_t i = 0; i < variables.count; i++) {
-        struct variable *variable = &variables.list[i];
-
-        if (!variable->owner || variable->context != context)
-            continue;
-        variable->context = now;
-        if (!now)
-            variable->owner = NULL;
-    }
-    end_placing();
 }
 
 void managed_count_spilled(int64_t units)
@@ -471,10 +292,10 @@ bool managed_begin_free(CUdeviceptr ptr, struct allocation *entry)
 {
     if (!atomic_load_explicit(&any, memory_order_relaxed))
         return false;
-    begin_placing();
+    managed_begin_placing();
     if (allocations_take(ALLOCATION_MANAGED, ptr, entry))
         return true;
-    end_placing();
+    managed_end_placing();
     return false;
 }
 
@@ -482,51 +303,7 @@ void managed_end_free(CUdeviceptr ptr, const struct allocation *entry, bool free
 {
     if (!freed)
         (void)allocations_add(ALLOCATION_MANAGED, ptr, entry);
-    end_placing();
+    managed_end_placing();
     if (freed)
-        give_back(entry);
-}
-
-/* A variable that a range touches. It need not begin where the driver says that the memory does. */
-static const struct variable *touched(CUdeviceptr ptr, size_t bytes)
-{
-    for (size_t i = 0; i < variables.count; i++) {
-        const struct variable *variable = &variables.list[i];
-
-        if (variable->owner && (ptr >= variable->ptr ? ptr - variable->ptr < variable->bytes
-                                                     : variable->ptr - ptr < bytes))
-            return variable;
-    }
-    return NULL;
-}
-
-/* What an address lies in. False: it is nothing that the driver knows. */
-static bool find_range(CUdeviceptr ptr, size_t bytes, CUdeviceptr *ret_base, size_t *ret_size)
-{
-    const struct variable *variable = touched(ptr, bytes);
-
-    if (!variable)
-        return REAL(cuMemGetAddressRange_v2)(ret_base, ret_size, ptr) == CUDA_SUCCESS;
-    *ret_base = variable->ptr;
-    *ret_size = variable->bytes;
-    return true;
-}
-
-CUdevice managed_home(CUdeviceptr ptr, size_t bytes)
-{
-    struct allocation entry;
-    CUdevice home = CU_DEVICE_CPU;
-    CUdeviceptr base;
-    size_t size;
-
-    if (!atomic_load_explicit(&any, memory_order_relaxed) || vgpu_mode() != VGPU_ON ||
-        !find_range(ptr, bytes, &base, &size))
-        return CU_DEVICE_INVALID;
-    if (!allocations_look(ALLOCATION_MANAGED, base, &entry)) {
-        if (!pools_home(ptr, &home))
-            return CU_DEVICE_INVALID;
-    } else if (entry.units && !entry.shared) {
-        home = vgpu.devices[entry.device].handle;
-    }
-    return ptr < base || bytes > size - (ptr - base) ? CU_DEVICE_CPU : home;
+        managed_give_back(entry);
 }

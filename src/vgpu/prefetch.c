@@ -93,9 +93,9 @@ static bool refuses_batch(const char *name)
                          size_t *indices, size_t location_count, unsigned long long flags,         \
                          CUstream stream)                                                          \
     {                                                                                              \
-        PLACED(count && refuses_batch(#name) ? CUDA_ERROR_NOT_SUPPORTED                            \
-                                             : REAL(name)(ptrs, bytes, count, locations, indices,  \
-                                                          location_count, flags, stream));         \
+        PLACED(count &&refuses_batch(#name) ? CUDA_ERROR_NOT_SUPPORTED                             \
+                                            : REAL(name)(ptrs, bytes, count, locations, indices,   \
+                                                         location_count, flags, stream));          \
     }
 
 BATCH(cuMemPrefetchBatchAsync)

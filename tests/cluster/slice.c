@@ -164,8 +164,8 @@ static bool is_preloaded(void)
     return found;
 }
 
-/* The driver's answer, or -1 where nothing was asked for. Where a refusal does not clear the output,
- * as a real driver does, it is -2. */
+/* The driver's answer, or -1 where nothing was asked for. Where a refusal does not clear the
+ * output, as a real driver does, it is -2. */
 static int take(void *cuda, size_t mib)
 {
     cu_ptr ptr = 0x5a5a5a5a;

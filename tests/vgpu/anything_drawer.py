@@ -198,7 +198,8 @@ class Drawer:
         call.also = self.free_slot("ptr")
         size = min(self.size(), 2**40) if self.chance.random() < 0.5 else self.chance.randrange(64 * MIB)
         place = self.chance.choice((1,) * 8 + (2, 3))  # the device, or the host
-        return f"{letter}{call.also},{self.chance.choice(DEVICES[self.setting.gpus])},{size},{place}"
+        kind = self.chance.choice((1,) * 8 + (2,))  # which moves
+        return f"{letter}{call.also},{self.chance.choice(DEVICES[self.setting.gpus])},{size},{place},{kind}"
 
     def word_nodealloc(self, call):
         return self.node_of_memory(call, "a")

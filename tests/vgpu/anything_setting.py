@@ -57,6 +57,7 @@ class Setting:
             self.environment["CUDA_VISIBLE_DEVICES"] = "1,0"
         # Mostly none, for where there is some the account may be late, and is not held to the byte.
         self.driver["graph-node"] = chance.choice(["0", "0", "64Ki"])
+        self.driver["graph-places"] = chance.choice(["managed", "host", "device"])
         self.driver["stream"] = "0"  # of what they take: tests/vgpu/stream_memory.py
         # What the driver takes at a launch is charged within a second, mostly before the next allocation.
         self.strict = False

@@ -266,8 +266,9 @@ def check_captures():
 
 
 def check_places():
-    """Nodes that allocate on the host, as cuda-core makes them, take nothing of the card; where it can't be told, they are refused."""
-    machine = new_machine()
+    """Nodes that allocate on the host, as cuda-core makes them, take nothing of the card; where it can't be told, they are refused.
+    Managed memory is vgpu/managed's."""
+    machine = new_machine(**{"graph-places": "host"})
     one = begin(machine)
     one.new()
     for number, place in ((1, HOST), (2, HOST_NUMA)):
@@ -280,7 +281,6 @@ def check_places():
     agree("and the card's is charged", machine, one, CONTEXT + 100 * MIB)
     one.new(2)
     check_equal([one.take(4, PIECE, 2, place=UNKNOWN_PLACE), one.words[1]], [NOT_SUPPORTED, "kept"], "a place that nobody knows is refused")
-    check_equal(one.take(4, PIECE, 2, kind=MANAGED), NOT_SUPPORTED, "so is memory that moves")
     for name, edges in (("cuGraphAddNode", ()), ("cuGraphAddNode_v2", (0,)), ("cuGraphAddNode_v3", (0,))):
         check_equal(one.call(name, f"n{slot('node')}", f"h{slot('graph', 2)}", 0, *edges, 0, f"A{slot('ptr', 4)},0,{PIECE},{UNKNOWN_PLACE}"), NOT_SUPPORTED, f"by {name}, too")
     check_equal(one.take(4, PIECE, 2, place=HOST_NUMA_CURRENT), INVALID_VALUE, "a place that makes no sense is the driver's affair")

@@ -439,13 +439,6 @@ def check_pools():
     one.kill()
     check_equal(machine.used(), 0, "a kill leaves nothing")
 
-    one = Pooler(limited_environment(machine, memory=LIMIT)).begin()
-    one.pool(1)
-    one.must("cuStreamCreate", f"n{slot('stream')}", 1)
-    one.must("cuStreamBeginCapture_v2", f"h{slot('stream')}", 0)
-    check_equal(one.call("cuMemAllocFromPoolAsync", f"n{slot('ptr', 1)}", PIECE, f"h{slot('pool', 1)}", f"h{slot('stream')}"), NOT_SUPPORTED, "a graph has none of it")
-    check_equal(one.finish().count("managed memory of graphs"), 1, "and one line says so")
-
     for policy, wanted in (("full", (OUT_OF_MEMORY, CONTEXT + 400 * MIB)), ("free", (0, CONTEXT))):
         one = Pooler(limited_environment(machine, memory=LIMIT, HAMI_MANAGED=policy)).begin()
         check_equal((one.pool(1), one.take(1, 400 * MIB), one.take(2, 400 * MIB), one.charged()), (0, 0, *wanted), f"by the policy {policy}")
@@ -465,6 +458,74 @@ def check_pools():
     check_equal(one.finish(), "", "nobody said a word")
 
 
-for test in (check_variables, check_oversubscribed, check_small_spilled, check_resident, check_forms, check_hidden, check_policies, check_devices, check_ungranted, check_neighbours, check_pools):
+class Grapher(Pooler):
+    """Graphs that allocate managed memory, which nothing in them frees."""
+
+    AUTO_FREE = 1
+
+    def begin(self):
+        super().begin()
+        self.must("cuStreamCreate", f"n{slot('stream')}", 1)
+        self.must("cuModuleLoadData", f"n{slot('module')}", IMAGE + b"\0")
+        self.must("cuModuleGetFunction", f"n{slot('function')}", f"h{slot('module')}", b"touch\0")
+        return self
+
+    def by_node(self, number, size):
+        self.must("cuGraphCreate", f"n{slot('graph', number)}", 0)
+        return self.call("cuGraphAddMemAllocNode", f"n{slot('node', number)}", f"h{slot('graph', number)}", 0, 0, f"a{slot('ptr', number)},0,{size},1,2")
+
+    def by_any_node(self, number, size):
+        self.must("cuGraphCreate", f"n{slot('graph', number)}", 0)
+        return self.call("cuGraphAddNode", f"n{slot('node', number)}", f"h{slot('graph', number)}", 0, 0, f"A{slot('ptr', number)},0,{size},1,2")
+
+    def by_capture(self, number, size):
+        self.pool(number)
+        self.must("cuStreamBeginCapture_v2", f"h{slot('stream')}", 0)
+        code = self.call("cuMemAllocFromPoolAsync", f"n{slot('ptr', number)}", size, f"h{slot('pool', number)}", f"h{slot('stream')}")
+        self.must("cuStreamEndCapture", f"h{slot('stream')}", f"n{slot('graph', number)}")
+        return code
+
+    def launch(self, number):
+        self.must("cuGraphInstantiateWithFlags", f"n{slot('exec', number)}", f"h{slot('graph', number)}", self.AUTO_FREE)
+        return self.call("cuGraphLaunch", f"h{slot('exec', number)}", f"h{slot('stream')}")
+
+    def touch(self, number):
+        at = self.value(slot("ptr", number))
+        self.must("cuLaunchKernel", f"h{slot('function')}", 1, 1, 1, 1, 1, 1, 0, 0, f"k1000,{at}", 0)
+        self.must("cuCtxSynchronize")
+
+
+def check_graphs():
+    """What graphs allocate of it stays on the host, where the driver has such nodes."""
+    for number, way in enumerate(("by_node", "by_any_node", "by_capture"), 1):
+        machine = new_machine()
+        one = Grapher(limited_environment(machine, memory=LIMIT)).begin()
+        before = one.charged()
+        check_equal((getattr(one, way)(number, 3 * GIB), one.launch(number)), (0, 0), f"a graph allocates managed memory ({way})")
+        one.touch(number)
+        check_equal((one.preferred(number), pages(machine, one), one.charged()), (CPU, [0], before), "it stays on the host, and is free")
+        for prefetches, advises in FORMS:
+            one.prefetches, one.advises = prefetches, advises
+            check_equal((one.prefetch(number, 3 * GIB), one.advise(number, 3 * GIB, PREFERRED, 0), one.advise(number, 3 * GIB, UNSET_PREFERRED, 0)), (0, 0, 0), f"{prefetches}, {advises}: it may be asked for")
+            one.touch(number)
+            check_equal((one.preferred(number), pages(machine, one)), (CPU, [0]), "and stays there")
+        check_equal((one.free(number), one.charged(), one.free(number)), (0, before, INVALID_VALUE), "it is freed as any")
+        check_equal(one.finish().count("managed memory of graphs lives on the host"), 1, "one line says so")
+        check_equal(machine.used(), 0, "nothing is left")
+
+        one = Grapher(limited_environment(machine, memory=LIMIT, HAMI_MANAGED="free")).begin()
+        check_equal((getattr(one, way)(number, 256 * MIB), one.launch(number), one.prefetch(number, 256 * MIB)), (0, 0, 0), "by the policy free it goes where it likes")
+        check_equal((pages(machine, one), one.charged()), ([256 * MIB], before), "and is free")
+        one.finish()
+        one = Grapher(limited_environment(machine, memory=LIMIT, HAMI_MANAGED="full")).begin()
+        check_equal(getattr(one, way)(number, PIECE), NOT_SUPPORTED, "by full there is none")
+        check_equal(one.finish().count("managed memory of graphs"), 1, "and one line says so")
+        old = Machine(memory=4 * GIB, context=CONTEXT, driver={"stream": "0", "graph-places": "device"})
+        one = Grapher(limited_environment(old, memory=LIMIT)).begin()
+        check_equal(getattr(one, way)(number, PIECE), NOT_SUPPORTED, "as there is with a driver that has no such nodes")
+        one.finish()
+
+
+for test in (check_variables, check_oversubscribed, check_small_spilled, check_resident, check_forms, check_hidden, check_policies, check_devices, check_ungranted, check_neighbours, check_pools, check_graphs):
     test()
 finish()
