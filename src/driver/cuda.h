@@ -87,8 +87,10 @@ enum {
     CUDA_ERROR_INVALID_IMAGE = 200,
     CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_MAP_FAILED = 205,
+    CUDA_ERROR_ARRAY_IS_MAPPED = 207,
     CUDA_ERROR_ALREADY_MAPPED = 208,
     CUDA_ERROR_NOT_MAPPED = 211,
+    CUDA_ERROR_NOT_MAPPED_AS_ARRAY = 212,
     CUDA_ERROR_NOT_MAPPED_AS_POINTER = 213,
     CUDA_ERROR_ECC_UNCORRECTABLE = 214,
     CUDA_ERROR_UNSUPPORTED_LIMIT = 215,
@@ -575,12 +577,20 @@ typedef struct {
     unsigned int reserved[16];
 } CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
 
+typedef struct {
+    unsigned long long offset;
+    CUDA_ARRAY3D_DESCRIPTOR arrayDesc;
+    unsigned int numLevels;
+    unsigned int reserved[16];
+} CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC;
+
 /* A buffer or image of GL, EGL or VDPAU. */
 typedef struct CUgraphicsResource_st *CUgraphicsResource;
 typedef struct CUeglStreamConnection_st *CUeglStreamConnection;
 
 _Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_HANDLE_DESC) == 104, "the driver's");
 _Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_BUFFER_DESC) == 88, "the driver's");
+_Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC) == 120, "the driver's");
 
 /* Graphs */
 
@@ -1131,6 +1141,9 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory,
                                 const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc);
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *ptr, CUexternalMemory memory,
                                          const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc);
+CUresult
+cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory memory,
+                                        const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *desc);
 CUresult cuDestroyExternalMemory(CUexternalMemory memory);
 CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *resource, unsigned int buffer,
                                     unsigned int flags);
@@ -1160,6 +1173,10 @@ CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *l
                                        CUstream stream);
 CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *ptr, size_t *bytes,
                                                CUgraphicsResource resource);
+CUresult cuGraphicsSubResourceGetMappedArray(CUarray *array, CUgraphicsResource resource,
+                                             unsigned int index, unsigned int level);
+CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *mipmap,
+                                                   CUgraphicsResource resource);
 CUresult cuGraphicsResourceSetMapFlags(CUgraphicsResource resource, unsigned int flags);
 CUresult cuGraphicsResourceSetMapFlags_v2(CUgraphicsResource resource, unsigned int flags);
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr);

@@ -38,6 +38,8 @@ struct array {
     unsigned levels;
     CUDA_ARRAY3D_DESCRIPTOR descriptor;
     uint64_t bytes; /* taken */
+    uint32_t hold;  /* on the memory of others that it lies over */
+    bool is_lent;   /* it lies over what is mapped, and ends with that */
     struct mapped *mapped;
     size_t mapped_count;
 };
@@ -115,13 +117,35 @@ static uint64_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned level)
     return (across * element + PITCH - 1) / PITCH * PITCH * rows * deep;
 }
 
-static uint64_t all_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
+static uint64_t levels_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
 {
     uint64_t bytes = 0;
 
     for (unsigned i = 0; i < levels; i++)
         bytes += level_bytes(d, i);
-    return (bytes + TILE - 1) / TILE * TILE;
+    return bytes;
+}
+
+static uint64_t all_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
+{
+    return (levels_bytes(d, levels) + TILE - 1) / TILE * TILE;
+}
+
+static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+    size_t side = MAX(d->Width, d->Height), deep = is_layered(d) ? 0 : d->Depth;
+    unsigned levels = 1;
+
+    for (side = MAX(side, deep); side > 1; side >>= 1)
+        levels++;
+    return levels;
+}
+
+/* As many as were asked for, as far as there can be. */
+static unsigned levels_for(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned asked)
+{
+    asked = MIN(MAX(asked, 1u), levels_of(d));
+    return MIN(asked, (unsigned)LEVELS_MAX);
 }
 
 /* Whether it makes sense; sides are small enough that no size overflows. */
@@ -179,24 +203,38 @@ static uint64_t taken_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
     return all_bytes(d, levels);
 }
 
+/* 0: there are too many. */
+static uint32_t add(struct array like)
+{
+    uint32_t i = take_row();
+
+    if (!i)
+        return 0;
+    like.used = true;
+    like.gen = arrays.list[i].gen;
+    arrays.list[i] = like;
+    return i;
+}
+
 static CUresult make(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, bool is_mipmap,
                      uint32_t context, uint64_t *ret_handle)
 {
-    uint64_t bytes = taken_bytes(d, levels);
-    uint32_t i = take_row(), gen;
-
-    if (!i || (bytes && !guest_charge_locked(context, bytes)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    gen = arrays.list[i].gen;
-    arrays.list[i] = (struct array){
-        .used = true,
+    struct array like = {
         .is_mipmap = is_mipmap,
-        .gen = gen,
         .context = context,
         .levels = levels,
         .descriptor = *d,
-        .bytes = bytes,
+        .bytes = taken_bytes(d, levels),
     };
+    uint32_t i;
+
+    if (like.bytes && !guest_charge_locked(context, like.bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    i = add(like);
+    if (!i && like.bytes)
+        guest_discharge_locked(context, like.bytes);
+    if (!i)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     *ret_handle = handle_of(i);
     return CUDA_SUCCESS;
 }
@@ -216,6 +254,8 @@ static void end(struct array *array)
 
     if (array->bytes)
         guest_discharge_locked(array->context, array->bytes);
+    if (array->hold)
+        sim_hold_drop(guest_state(), array->hold);
     while (array->mapped_count)
         unmap(array, 0);
     free(array->mapped);
@@ -234,6 +274,40 @@ void guest_array_drop(uint32_t context)
         if (arrays.list[i].used && arrays.list[i].context == context)
             end(&arrays.list[i]);
     }
+}
+
+/* Over memory of others */
+
+CUresult guest_array_over(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels, uint64_t bytes,
+                          uint32_t context, uint32_t hold, CUmipmappedArray *ret)
+{
+    uint32_t i;
+
+    if (!is_sound(d) || (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)))
+        return CUDA_ERROR_INVALID_VALUE;
+    levels = levels_for(d, levels);
+    if (levels_bytes(d, levels) > bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    i = add((struct array){
+        .is_mipmap = true,
+        .context = context,
+        .levels = levels,
+        .descriptor = *d,
+        .hold = hold,
+        .is_lent = !hold,
+    });
+    if (!i)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *ret = (CUmipmappedArray)(uintptr_t)handle_of(i);
+    return CUDA_SUCCESS;
+}
+
+void guest_array_end(CUmipmappedArray mipmap)
+{
+    struct array *array = find(mipmap, true);
+
+    if (array)
+        end(array);
 }
 
 static CUresult create(void *ret_handle, const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels,
@@ -287,24 +361,18 @@ PUBLIC CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *d)
              : create(array, NULL, 1, false);
 }
 
-static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *d)
-{
-    size_t side = MAX(d->Width, d->Height), deep = is_layered(d) ? 0 : d->Depth;
-    unsigned levels = 1;
-
-    for (side = MAX(side, deep); side > 1; side >>= 1)
-        levels++;
-    return levels;
-}
-
 PUBLIC CUresult cuMipmappedArrayCreate(CUmipmappedArray *mipmap,
                                        const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
                                        unsigned int levels)
 {
     if (!descriptor)
         return create(mipmap, NULL, 1, true);
-    levels = MIN(MAX(levels, 1u), levels_of(descriptor));
-    return create(mipmap, descriptor, MIN(levels, (unsigned)LEVELS_MAX), true);
+    return create(mipmap, descriptor, levels_for(descriptor, levels), true);
+}
+
+static bool is_lent(const struct array *array)
+{
+    return array->is_lent || (array->parent && arrays.list[array->parent].is_lent);
 }
 
 static CUresult destroy(const void *handle, bool is_mipmap)
@@ -318,6 +386,8 @@ static CUresult destroy(const void *handle, bool is_mipmap)
     array = find(handle, is_mipmap);
     if (!array)
         r = CUDA_ERROR_INVALID_HANDLE;
+    else if (is_lent(array))
+        r = CUDA_ERROR_ARRAY_IS_MAPPED;
     else if (array->parent)
         r = CUDA_ERROR_INVALID_VALUE;
     else
@@ -351,35 +421,43 @@ static uint32_t find_level(uint32_t parent, unsigned level)
 /* A level has its number in the place of how many it has. */
 static CUresult get_level(uint32_t parent, unsigned level, uint64_t *ret_handle)
 {
-    uint32_t i = find_level(parent, level), gen;
+    uint32_t i = find_level(parent, level);
     CUDA_ARRAY3D_DESCRIPTOR d = arrays.list[parent].descriptor;
 
     if (level >= arrays.list[parent].levels)
         return CUDA_ERROR_INVALID_VALUE;
     if (!i) {
-        i = take_row();
-        if (!i)
-            return CUDA_ERROR_OUT_OF_MEMORY;
         d.Width = level_side(d.Width, level);
         d.Height = d.Height ? level_side(d.Height, level) : 0;
         d.Depth = d.Depth && !is_layered(&d) ? level_side(d.Depth, level) : d.Depth;
-        gen = arrays.list[i].gen;
-        arrays.list[i] = (struct array){.used = true,
-                                        .gen = gen,
-                                        .parent = parent,
-                                        .context = arrays.list[parent].context,
-                                        .levels = level,
-                                        .descriptor = d};
+        i = add((struct array){.parent = parent,
+                               .context = arrays.list[parent].context,
+                               .levels = level,
+                               .descriptor = d});
     }
+    if (!i)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     *ret_handle = handle_of(i);
     return CUDA_SUCCESS;
+}
+
+CUresult guest_array_level(CUmipmappedArray mipmap, unsigned level, CUarray *ret)
+{
+    const struct array *found = find(mipmap, true);
+    uint64_t handle;
+    CUresult r;
+
+    if (!found)
+        return CUDA_ERROR_INVALID_HANDLE;
+    r = get_level((uint32_t)(found - arrays.list), level, &handle);
+    if (r == CUDA_SUCCESS)
+        *ret = (CUarray)(uintptr_t)handle;
+    return r;
 }
 
 PUBLIC CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap,
                                          unsigned int level)
 {
-    const struct array *found;
-    uint64_t handle = 0;
     CUresult r = guest_check();
 
     if (r != CUDA_SUCCESS)
@@ -387,13 +465,20 @@ PUBLIC CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap
     if (!array)
         return CUDA_ERROR_INVALID_VALUE;
     (void)sim_lock(guest.sim);
-    found = find(mipmap, true);
-    r = found ? get_level((uint32_t)(found - arrays.list), level, &handle)
-              : CUDA_ERROR_INVALID_HANDLE;
+    r = guest_array_level(mipmap, level, array);
     sim_unlock(guest.sim);
-    if (r == CUDA_SUCCESS)
-        *array = (CUarray)(uintptr_t)handle;
     return r;
+}
+
+/* Nothing of what lies between the members. */
+static void describe_array(CUDA_ARRAY3D_DESCRIPTOR *to, const CUDA_ARRAY3D_DESCRIPTOR *from)
+{
+    to->Width = from->Width;
+    to->Height = from->Height;
+    to->Depth = from->Depth;
+    to->Format = from->Format;
+    to->NumChannels = from->NumChannels;
+    to->Flags = from->Flags;
 }
 
 PUBLIC CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray array)
@@ -408,7 +493,7 @@ PUBLIC CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *descriptor, C
     (void)sim_lock(guest.sim);
     found = find(array, false);
     if (found)
-        *descriptor = found->descriptor;
+        describe_array(descriptor, &found->descriptor);
     else
         r = CUDA_ERROR_INVALID_HANDLE;
     sim_unlock(guest.sim);

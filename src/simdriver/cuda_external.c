@@ -2,7 +2,8 @@
 
 /*
  * Memory of other interfaces, imported by a file descriptor. Those that stand for memory here are
- * what cuMemExportToShareableHandle() gives out: they take the part of Vulkan's.
+ * what cuMemExportToShareableHandle() gives out: they take the part of Vulkan's. What is mapped of
+ * it has a hold of its own, buffers and arrays (cuda_array.c) alike.
  */
 
 #include <unistd.h>
@@ -122,6 +123,45 @@ PUBLIC CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *ptr, CUexternalMemo
     (void)sim_lock(guest.sim);
     object = find_object(handle);
     r = object ? map(object, context, desc, ptr) : CUDA_ERROR_INVALID_HANDLE;
+    sim_unlock(guest.sim);
+    return r;
+}
+
+/* It has a hold of its own, as a buffer has. */
+static CUresult map_array(const struct object *object, uint32_t context,
+                          const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *desc,
+                          CUmipmappedArray *ret)
+{
+    uint32_t hold;
+    CUresult r;
+
+    if (desc->offset > object->bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    hold = sim_hold_new(guest.sim, guest_state()->holds[object->hold].physical);
+    if (!hold)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    r = guest_array_over(&desc->arrayDesc, desc->numLevels, object->bytes - desc->offset, context,
+                         hold, ret);
+    if (r != CUDA_SUCCESS)
+        sim_hold_drop(guest_state(), hold);
+    return r;
+}
+
+PUBLIC CUresult
+cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory handle,
+                                        const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *desc)
+{
+    const struct object *object;
+    uint32_t context;
+    CUresult r = guest_current_safe(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!mipmap || !desc)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)sim_lock(guest.sim);
+    object = find_object(handle);
+    r = object ? map_array(object, context, desc, mipmap) : CUDA_ERROR_INVALID_HANDLE;
     sim_unlock(guest.sim);
     return r;
 }

@@ -49,6 +49,7 @@ static struct resource {
     bool is_image, is_mapped;
     bool needs_mapping; /* an image of EGL is mapped as long as it is registered */
     uint64_t bytes, address;
+    CUmipmappedArray array;            /* of an image that is mapped: once somebody asked */
     uint64_t name;                     /* what it was made of */
     const struct resource *connection; /* of a frame */
 } resources[RESOURCES];
@@ -83,6 +84,9 @@ static void unmap(struct resource *resource)
     if (resource->address)
         (void)address_give(resource->address, &bytes, &context);
     resource->address = 0;
+    if (resource->array)
+        guest_array_end(resource->array);
+    resource->array = NULL;
     resource->is_mapped = !resource->needs_mapping;
 }
 
@@ -450,6 +454,82 @@ PUBLIC CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *ptr, size_t *
         *ptr = resource->address;
         *bytes = resource->bytes;
     }
+    sim_unlock(guest.sim);
+    return r;
+}
+
+/* Nobody says what an image is like: it is taken for one of pixels of four bytes in one level, a
+ * power of two wide and at least as high. */
+static CUDA_ARRAY3D_DESCRIPTOR shape_of(const struct resource *image)
+{
+    CUDA_ARRAY3D_DESCRIPTOR d = {
+        .Width = 1,
+        .Format = CU_AD_FORMAT_UNSIGNED_INT8,
+        .NumChannels = 4,
+    };
+
+    while (d.Width * d.Width * 16 <= image->bytes)
+        d.Width *= 2;
+    d.Height = image->bytes / 4 / d.Width;
+    return d;
+}
+
+/* The array of what is mapped, until it is unmapped. */
+static CUresult find_array(CUgraphicsResource handle, CUmipmappedArray *ret)
+{
+    struct resource *resource = find(handle);
+    CUDA_ARRAY3D_DESCRIPTOR d;
+    CUresult r = CUDA_SUCCESS;
+
+    if (!resource)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!resource->is_image)
+        return CUDA_ERROR_NOT_MAPPED_AS_ARRAY;
+    if (!resource->is_mapped)
+        return CUDA_ERROR_NOT_MAPPED;
+    d = shape_of(resource);
+    if (!resource->array)
+        r = guest_array_over(&d, 1, UINT64_MAX, resource->context, 0, &resource->array);
+    *ret = resource->array;
+    return r;
+}
+
+PUBLIC CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *mipmap,
+                                                          CUgraphicsResource handle)
+{
+    CUmipmappedArray found;
+    uint32_t context;
+    CUresult r = guest_current(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!mipmap)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)sim_lock(guest.sim);
+    r = find_array(handle, &found);
+    sim_unlock(guest.sim);
+    if (r == CUDA_SUCCESS)
+        *mipmap = found;
+    return r;
+}
+
+PUBLIC CUresult cuGraphicsSubResourceGetMappedArray(CUarray *array, CUgraphicsResource handle,
+                                                    unsigned int index, unsigned int level)
+{
+    CUmipmappedArray mipmap;
+    uint32_t context;
+    CUresult r = guest_current(&context);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!array)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)sim_lock(guest.sim);
+    r = find_array(handle, &mipmap);
+    if (r == CUDA_SUCCESS && index)
+        r = CUDA_ERROR_INVALID_VALUE;
+    if (r == CUDA_SUCCESS)
+        r = guest_array_level(mipmap, level, array);
     sim_unlock(guest.sim);
     return r;
 }

@@ -249,9 +249,20 @@ void guest_graphics_drop(uint32_t context);
 bool guest_graph_free(uint64_t address);
 bool guest_graph_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes);
 
-/* And so: all arrays of a context end; the hold that a handle of memory that is mapped stands for.
- */
+/* And so: all arrays of a context end. */
 void guest_array_drop(uint32_t context);
+
+/*
+ * And so: a mipmapped array over so much memory of others, of which it takes none. It has the hold,
+ * and is destroyed as others are; or, with 0, is lent: until guest_array_end(), which nobody else
+ * does. CUDA_ERROR_INVALID_VALUE: it has no such shape, or is larger. An array's level 0.
+ */
+CUresult guest_array_over(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels,
+                          uint64_t bytes, uint32_t context, uint32_t hold, CUmipmappedArray *ret);
+CUresult guest_array_level(CUmipmappedArray mipmap, unsigned level, CUarray *ret);
+void guest_array_end(CUmipmappedArray mipmap);
+
+/* And so: the hold that a handle of memory that is mapped stands for. */
 bool guest_find_hold(uint64_t handle, uint32_t *ret_hold);
 uint64_t guest_hold_handle(uint32_t hold);
 

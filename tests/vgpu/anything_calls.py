@@ -338,6 +338,7 @@ ROWS = {
     # Without a descriptor; the rest is in external.py
     "cuImportExternalMemory": (0.1, "o8 nodetext"),
     "cuExternalMemoryGetMappedBuffer": (0.1, "o8 0 nodetext"),
+    "cuExternalMemoryGetMappedMipmappedArray": (0.1, "o8 0 nodetext"),
     "cuDestroyExternalMemory": (0.1, "0"),
     "cuGraphicsGLRegisterBuffer": (0.1, "o8 0 0"),
     "cuGraphicsGLRegisterImage": (0.1, "o8 0 3553 0"),
@@ -357,6 +358,8 @@ ROWS = {
     "cuGraphicsUnmapResources": (0.1, "1 o8 stream"),
     "cuGraphicsUnmapResources_ptsz": (0.1, "1 o8 stream"),
     "cuGraphicsResourceGetMappedPointer_v2": (0.1, "o8 o8 0"),
+    "cuGraphicsSubResourceGetMappedArray": (0.1, "o8 0 0 0"),
+    "cuGraphicsResourceGetMappedMipmappedArray": (0.1, "o8 0"),
     "cuGraphicsResourceSetMapFlags": (0.1, "0 0"),
     "cuGraphicsResourceSetMapFlags_v2": (0.1, "0 0"),
     # Setting and copying memory

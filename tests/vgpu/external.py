@@ -29,7 +29,8 @@ def settled(sentence, condition):
 
 
 TEXTURE_2D = 0x0DE1
-INVALID_HANDLE, ALREADY_MAPPED, NOT_MAPPED, NOT_MAPPED_AS_POINTER = 400, 208, 211, 213
+INVALID_HANDLE, ARRAY_IS_MAPPED, ALREADY_MAPPED, NOT_MAPPED, NOT_MAPPED_AS_ARRAY, NOT_MAPPED_AS_POINTER = 400, 207, 208, 211, 212, 213
+FLOAT = 0x20
 REGISTERS = {
     "cuGraphicsGLRegisterBuffer": (0,),
     "cuGraphicsGLRegisterImage": (TEXTURE_2D, 0),
@@ -57,6 +58,11 @@ class Importer(Caller):
         """Maps them, or unmaps."""
         listed = ",".join(str(slot("external", number)) for number in numbers)
         return self.call(f"cuGraphics{way}Resources", len(numbers), f"d{listed}", 0)
+
+    def map_array(self, number=1, offset=0, levels=1):
+        """Of floats, 1024 in a row and as many rows: 4 MiB, and all levels a third more."""
+        desc = struct.pack("<QQQQiII4xI68x", offset, 1024, 1024, 0, FLOAT, 1, 0, levels)
+        return self.call("cuExternalMemoryGetMappedMipmappedArray", f"n{slot('mipmap', number)}", f"h{slot('external')}", desc)
 
     def map(self, offset=0, size=SIZE):
         return self.call("cuExternalMemoryGetMappedBuffer", f"n{slot('ptr')}", f"h{slot('external')}", struct.pack("<QQI64x4x", offset, size, 0))
@@ -110,6 +116,52 @@ def check_allowed():
     check_equal(one.call("cuDestroyExternalMemory", f"h{slot('external')}"), 400, "it is gone")
     check_equal(one.finish(), "", "nobody said a word")
     check_equal(machine.used(), 0, "nothing is left")
+
+
+def check_arrays():
+    """A mipmapped array over imported memory is no allocation, neither where it is mapped nor where it ends."""
+    machine = Machine(memory=4 * GIB, context=CONTEXT)
+    maker = maker_of(machine)
+    one = Importer(limited_environment(machine, memory=LIMIT, HAMI_IMPORTS="allow")).begin()
+    one.borrow(maker)
+    check_equal(one.take_in(), 0, "memory is imported")
+    one.must("cuArrayCreate_v2", f"n{slot('array')}", struct.pack("<QQiI", 1024, 1024, FLOAT, 1))
+    own = one.charged()
+    check_equal(own, CONTEXT + 4 * MIB, "an array of one's own is charged")
+    check_equal([one.map_array(number, 4 * MIB * number, levels) for number, levels in ((1, 1), (2, 11))], [0, 0], "two are mapped over it")
+    check_equal((one.map_array(3, SIZE - 4 * MIB, 2), one.charged()), (INVALID_VALUE, own), "as far as it reaches, and nothing is charged")
+    level = f"n{slot('array', 2)}"
+    check_equal([one.call("cuMipmappedArrayGetLevel", level, f"h{slot('mipmap', 2)}", number) for number in (10, 11)], [0, INVALID_VALUE], "one has all its levels")
+    check_equal(one.call("cuArrayDestroy", f"h{slot('array', 2)}"), INVALID_VALUE, "which are not destroyed by themselves")
+    destroy = lambda number: one.call("cuMipmappedArrayDestroy", f"h{slot('mipmap', number)}")
+    check_equal((destroy(1), destroy(1), one.charged()), (0, INVALID_HANDLE, own), "its end gives nothing back")
+    maker.finish()
+    one.must("cuDestroyExternalMemory", f"h{slot('external')}")
+    settled("what is mapped still is charged once its maker has gone", lambda: one.charged() == own + SIZE)
+    check_equal((destroy(2), machine.used()), (0, own), "and holds the memory until its end")
+    settled("which is seen", lambda: one.charged() == own)
+    check_equal((one.call("cuArrayDestroy", f"h{slot('array')}"), one.charged()), (0, CONTEXT), "one's own is given back as ever")
+    check_equal(one.finish(), "", "nobody said a word")
+
+
+def check_images():
+    """The arrays of an image that is mapped are the driver's."""
+    machine = Machine(memory=4 * GIB, context=CONTEXT)
+    maker = maker_of(machine)
+    one = Importer(limited_environment(machine, memory=LIMIT, HAMI_IMPORTS="allow")).begin()
+    one.borrow(maker)
+    check_equal((one.register(number=1), one.register("cuGraphicsGLRegisterImage", 2)), (0, 0), "a buffer and an image are registered")
+    part = lambda number: one.call("cuGraphicsSubResourceGetMappedArray", f"n{slot('array')}", f"h{slot('external', number)}", 0, 0)
+    whole = lambda number: one.call("cuGraphicsResourceGetMappedMipmappedArray", f"n{slot('mipmap')}", f"h{slot('external', number)}")
+    check_equal((part(2), whole(2)), (NOT_MAPPED, NOT_MAPPED), "until it is mapped it has no arrays")
+    check_equal(one.resources("Map", 1, 2), 0, "it is mapped")
+    check_equal((part(1), whole(1), part(2), whole(2)), (NOT_MAPPED_AS_ARRAY, NOT_MAPPED_AS_ARRAY, 0, 0), "the image has arrays then, a buffer not")
+    destroyed = one.call("cuArrayDestroy", f"h{slot('array')}"), one.call("cuMipmappedArrayDestroy", f"h{slot('mipmap')}")
+    check_equal((destroyed, one.charged()), ((ARRAY_IS_MAPPED, ARRAY_IS_MAPPED), CONTEXT), "which take nothing, and can't be destroyed")
+    check_equal((one.resources("Unmap", 1, 2), one.call("cuArrayGetDescriptor_v2", "o24", f"h{slot('array')}")), (0, INVALID_HANDLE), "they are gone when it is unmapped")
+    check_equal((one.unregister(1), one.unregister(2), one.charged()), (0, 0, CONTEXT), "and leave nothing")
+    check_equal(one.finish(), "", "nobody said a word")
+    maker.finish()
 
 
 def check_policy():
@@ -214,6 +266,6 @@ def check_streams():
     check_equal(one.finish(), "", "nobody said a word")
 
 
-for test in (check_refused, check_allowed, check_policy, check_graphics, check_streams):
+for test in (check_refused, check_allowed, check_arrays, check_policy, check_graphics, check_images, check_streams):
     test()
 finish()
