@@ -584,6 +584,40 @@ typedef struct {
     unsigned int reserved[16];
 } CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC;
 
+typedef struct CUextSemaphore_st *CUexternalSemaphore;
+enum {
+    CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD = 1,
+    CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD = 9,
+};
+
+typedef struct {
+    int type;
+    union {
+        int fd;
+        struct {
+            void *handle;
+            const void *name;
+        } win32;
+        const void *nvSciSyncObj;
+    } handle;
+    unsigned int flags;
+    unsigned int reserved[16];
+} CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC;
+
+/* Alike but for what goes with other types. */
+typedef struct {
+    struct {
+        struct {
+            unsigned long long value;
+        } fence;
+        unsigned long long others[8];
+    } params;
+    unsigned int flags;
+    unsigned int reserved[16];
+} CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
+
+typedef CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+
 /* A buffer or image of GL, EGL or VDPAU. */
 typedef struct CUgraphicsResource_st *CUgraphicsResource;
 typedef struct CUeglStreamConnection_st *CUeglStreamConnection;
@@ -591,6 +625,8 @@ typedef struct CUeglStreamConnection_st *CUeglStreamConnection;
 _Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_HANDLE_DESC) == 104, "the driver's");
 _Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_BUFFER_DESC) == 88, "the driver's");
 _Static_assert(sizeof(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC) == 120, "the driver's");
+_Static_assert(sizeof(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC) == 96, "the driver's");
+_Static_assert(sizeof(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS) == 144, "the driver's");
 
 /* Graphs */
 
@@ -1145,6 +1181,21 @@ CUresult
 cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory memory,
                                         const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *desc);
 CUresult cuDestroyExternalMemory(CUexternalMemory memory);
+CUresult cuImportExternalSemaphore(CUexternalSemaphore *semaphore,
+                                   const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc);
+CUresult cuDestroyExternalSemaphore(CUexternalSemaphore semaphore);
+CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *list,
+                                         const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params,
+                                         unsigned int count, CUstream stream);
+CUresult cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *list,
+                                              const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params,
+                                              unsigned int count, CUstream stream);
+CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *list,
+                                       const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,
+                                       unsigned int count, CUstream stream);
+CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *list,
+                                            const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,
+                                            unsigned int count, CUstream stream);
 CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *resource, unsigned int buffer,
                                     unsigned int flags);
 CUresult cuGraphicsGLRegisterImage(CUgraphicsResource *resource, unsigned int image,

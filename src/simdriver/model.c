@@ -179,6 +179,9 @@ static void finish_head(struct sim_state *s, uint32_t stream, int64_t now_ns)
     if (op->kind == SIM_OP_KERNEL)
         finish_kernel(s, st, op);
     __atomic_store_n(&st->head, st->head + 1, __ATOMIC_RELEASE);
+    /* Who dies in between leaves a signal too many. */
+    if (op->kind == SIM_OP_WAIT_VALUE)
+        sim_semaphore_take(s, op);
 }
 
 bool sim_stream_head_is_done(const struct sim_state *s, uint32_t stream)

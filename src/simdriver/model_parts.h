@@ -36,8 +36,13 @@ bool sim_value_is_there(const struct sim_state *s, const struct sim_op *op);
 void sim_value_write(struct sim_state *s, const struct sim_op *op);
 void sim_value_watch(struct sim_state *s, uint32_t stream, const struct sim_op *op);
 void sim_value_unwatch(struct sim_state *s, uint32_t stream);
-/* After it was written. */
+/* After it was written, a semaphore's in all its copies. */
 void sim_wake_watchers(struct sim_state *s, uint32_t value);
+
+/* All copies of a semaphore's counter are so much at least. After a wait for it is over: a binary
+ * one is not signalled any more. */
+void sim_semaphore_raise(struct sim_state *s, uint32_t value, uint64_t to);
+void sim_semaphore_take(struct sim_state *s, const struct sim_op *op);
 
 /* model_queue.c: a stream's head is held back. */
 

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "simdriver/physical.h"
+#include "simdriver/shared_semaphore.h"
 
 /* How often somebody looks who died. */
 #define CHECK_NS (100 * NS_PER_MS)
@@ -201,11 +202,13 @@ int64_t sim_lock(struct sim *sim)
     }
     if (s->export_pool.high)
         sim_export_look(sim);
+    sim_semaphore_look(sim);
     return sim_now(s);
 }
 
 void sim_unlock(struct sim *sim)
 {
+    sim_semaphore_tell(sim);
     (void)pthread_mutex_unlock(&sim->state->lock);
 }
 

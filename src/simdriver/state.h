@@ -30,7 +30,7 @@ enum {
     SIM_DEPTH = 1024,    /* ops a stream holds before the launching call waits */
     SIM_RING = 2 * 1024, /* with room for the implied waits of the legacy stream */
     SIM_FLAGS = 1024,    /* that kernels wait for and post */
-    SIM_VALUES = 1024,   /* that streams wait for and write */
+    SIM_VALUES = 1024,   /* that streams wait for and write, semaphores among them */
     SIM_BUCKETS = 64,
     SIM_PHYSICALS = 1 << 16, /* pieces of memory that are mapped */
     SIM_HOLDS = 1 << 16,
@@ -40,7 +40,7 @@ enum {
 };
 
 #define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
-#define SIM_VERSION 13
+#define SIM_VERSION 14
 #define SIM_BUCKET_NS (NS_PER_S / 32)
 
 /* Busy time of the last two seconds, in a ring of buckets. */
@@ -61,10 +61,12 @@ struct sim_usage {
     struct sim_history history;
 };
 
-/* A word of a process' memory that its streams wait for and write. The rest is not backed. */
+/* A word of a process' memory that its streams wait for and write. The rest is not backed. Or its
+ * copy of a semaphore's counter: see shared_semaphore.h. */
 struct sim_value {
-    uint64_t program; /* whose: struct sim_process; 0: nobody's */
-    uint64_t address; /* a multiple of 8 */
+    uint64_t program;  /* whose: struct sim_process; 0: nobody's */
+    uint64_t address;  /* a multiple of 8 */
+    uint64_t dev, ino; /* a semaphore's file; 0: it is a word */
     uint64_t value;
     uint32_t watchers; /* derived: streams, by next_waiter */
 };
@@ -95,6 +97,9 @@ enum {
     SIM_VALUE_WAYS = 3,
     SIM_VALUE_WIDE = 4,  /* all 64 bits of it; else 32, */
     SIM_VALUE_UPPER = 8, /* the upper ones */
+    /* A semaphore's, instead of all that: shared_semaphore.h. */
+    SIM_VALUE_TIMELINE = 16,
+    SIM_VALUE_BINARY = 32,
 };
 
 /* What a kernel has to do with the flag that is its target. */

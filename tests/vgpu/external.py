@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of other interfaces: refused unless the limits say otherwise, and then whoever has it is charged once it is
 its own. What takes the part of Vulkan's descriptors, and of GL's, EGL's and VDPAU's names, is what the simulator's
-cuMemCreate gives out."""
+cuMemCreate gives out. Semaphores are no memory, and pass: a memfd takes the part of theirs."""
 
+import ctypes
+import fcntl
 import json
-
+import mmap
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
@@ -18,6 +20,9 @@ SIZE = 100 * PIECE
 CONTEXT = 60 * MIB
 LIMIT = 512 * MIB
 OPAQUE_FD = 1
+BLOCKS = 132  # more than there are multiprocessors: a kernel has the device to itself
+NOT_READY = 600
+PR_SET_PTRACER = 0x59616D61
 
 
 def settled(sentence, condition):
@@ -40,7 +45,56 @@ REGISTERS = {
 }
 
 
+class Semaphore:
+    """As the simulator takes one in: a counter in a file that can't be shrunk, which is ours as well."""
+
+    TYPES = {"timeline": 9, "binary": 1}
+
+    def __init__(self):
+        self.fd = os.memfd_create("semaphore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, 8)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        self.mapped = mmap.mmap(self.fd, 8)
+
+    @property
+    def count(self):
+        return struct.unpack("<Q", self.mapped[:8])[0]
+
+    @count.setter
+    def count(self, value):
+        self.mapped[:8] = struct.pack("<Q", value)
+
+
 class Importer(Caller):
+    def take_semaphore(self, semaphore, number=1, kind="timeline"):
+        self.ask(f"borrow {slot('fd')} {os.getpid()} {semaphore.fd}")
+        desc = struct.pack("<i4xi12xI64x4x", Semaphore.TYPES[kind], self.value(slot("fd")), 0)
+        return self.call("cuImportExternalSemaphore", f"n{slot('external', number)}", desc)
+
+    def post(self, value=0, number=1, stream=1, way="Signal"):
+        params = struct.pack("<Q64xI64x4x", value, 0)
+        return self.call(f"cu{way}ExternalSemaphoresAsync", f"d{slot('external', number)}", params, 1, f"h{slot('stream', stream)}")
+
+    def wait_for(self, value=0, number=1, stream=1):
+        return self.post(value, number, stream, "Wait")
+
+    def load(self, streams=2):
+        """Streams, and a kernel."""
+        for number in range(1, streams + 1):
+            self.must("cuStreamCreate", f"n{slot('stream', number)}", 1)
+        self.must("cuModuleLoadData", f"n{slot('module')}", b"hamisim-module 1\nsize=0\nkernel spin\n")
+        self.must("cuModuleGetFunction", f"n{slot('function')}", f"h{slot('module')}", b"spin")
+        return self
+
+    def launch(self, ns, stream=1):
+        return self.call("cuLaunchKernel", f"h{slot('function')}", BLOCKS, 1, 1, 1, 1, 1, 0, f"h{slot('stream', stream)}", f"k{ns}", 0)
+
+    def query(self, stream=1):
+        return self.call("cuStreamQuery", f"h{slot('stream', stream)}")
+
+    def wait(self, stream=1):
+        return self.call("cuStreamSynchronize", f"h{slot('stream', stream)}")
+
     def borrow(self, maker):
         self.ask(f"borrow {slot('fd')} {maker.pid} {maker.value(slot('fd'))}")
 
@@ -266,6 +320,54 @@ def check_streams():
     check_equal(one.finish(), "", "nobody said a word")
 
 
-for test in (check_refused, check_allowed, check_arrays, check_policy, check_graphics, check_images, check_streams):
+def check_semaphores():
+    """They pass whatever the policy for memory is, and are no imports of it."""
+    machine, region = Machine(memory=4 * GIB, context=CONTEXT), new_region()
+    semaphore, binary = Semaphore(), Semaphore()
+    one = Importer(limited_environment(machine, memory=LIMIT, cores=50, region=region)).begin().load()
+    other = Importer(limited_environment(machine, memory=LIMIT, cores=50)).begin().load()
+    before = one.charged()
+    check_equal((one.take_semaphore(semaphore), one.take_semaphore(binary, 2, "binary")), (0, 0), "a timeline and a binary semaphore pass")
+    check(not pathlib.Path(f"/proc/{one.pid}/fd/{one.value(slot('fd'))}").exists(), "and the descriptor is the driver's")
+    check_equal((one.charged(), held_imports(machine, region)), (before, 0), "nothing is charged, and no import counted")
+    check_equal((one.wait_for(3), one.launch(1000), one.query()), (0, 0, NOT_READY), "a stream waits for one")
+    semaphore.count = 3
+    check_equal(one.wait(), 0, "until somebody else signals it")
+    check_equal((other.take_semaphore(semaphore), other.take_semaphore(binary, 2, "binary")), (0, 0), "another program has them, too")
+    check_equal((one.wait_for(5), one.wait_for(number=2), one.launch(1000), other.launch(1_000_000), other.post(5), one.query()), (0, 0, 0, 0, 0, NOT_READY), "and signals it behind a kernel")
+    check_equal((other.wait(), semaphore.count, one.query()), (0, 5, NOT_READY), "which is told")
+    check_equal((other.post(number=2), one.wait(), binary.count), (0, 0, 2), "a binary one is signalled, and taken")
+    destroy = lambda number: one.call("cuDestroyExternalSemaphore", f"h{slot('external', number)}")
+    check_equal((destroy(1), destroy(2), destroy(2), one.charged()), (0, 0, INVALID_HANDLE, before), "they are given back")
+    check_equal((one.finish(), other.finish()), ("", ""), "nobody said a word")
+
+
+def charged_ns(machine, region):
+    """Of the device's time, as the region has it."""
+    told = run([HAMICTL, "top", "--region", "--json", region], bare_environment(machine)).stdout
+    return json.loads(told)["regions"][0]["devices"][0]["busy_ns"]
+
+
+def check_waits():
+    """A kernel behind a wait is charged what it takes itself, and so is what runs meanwhile."""
+    machine, region, semaphore = Machine(memory=4 * GIB, context=CONTEXT), new_region(), Semaphore()
+    one = Importer(limited_environment(machine, memory=LIMIT, cores=50, region=region)).begin().load()
+    for _ in range(10):
+        check_equal((one.launch(10_000_000), one.wait()), (0, 0), "kernels are launched")
+    check_equal(one.take_semaphore(semaphore), 0, "and a semaphore is imported")
+    before = charged_ns(machine, region)
+    for value in range(1, 11):
+        check_equal((one.wait_for(value), one.launch(10_000_000)), (0, 0), "a kernel comes behind a wait")
+        check_equal((one.launch(5_000_000, 2), one.wait(2)), (0, 0), "another stream goes on")
+        time.sleep(0.1)
+        semaphore.count = value
+        check_equal(one.wait(), 0, "until that is over")
+    spent = charged_ns(machine, region) - before
+    check(abs(spent - 150_000_000) < 5_000_000, "it is charged for its kernels", spent)
+    check_equal(one.finish(), "", "nobody said a word")
+
+
+ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(2**64 - 1), 0, 0, 0)  # who takes a descriptor of ours
+for test in (check_refused, check_allowed, check_arrays, check_policy, check_graphics, check_images, check_streams, check_semaphores, check_waits):
     test()
 finish()
