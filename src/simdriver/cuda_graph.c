@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Graphs: making, launching and destroying them. Their nodes are in cuda_graph_node.c. */
+/* Graphs: making, launching and destroying them. Their nodes are in cuda_graph_node.c, and what a
+ * node of one that is launched may become in cuda_graph_exec.c. */
 
 #include <stdlib.h>
 
@@ -583,93 +584,7 @@ PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
     return launch(exec, stream, true);
 }
 
-/* Other parameters for what is launched */
-
-static struct graph_node *find_copy(const struct graph *exec, const struct graph_node *origin)
-{
-    for (size_t i = 0; i < exec->count; i++) {
-        if (exec->nodes[i]->origin == origin)
-            return exec->nodes[i];
-    }
-    return NULL;
-}
-
-PUBLIC CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CUgraphNode node_handle,
-                                                  const CUDA_KERNEL_NODE_PARAMS *params)
-{
-    const struct graph_node *node = graph_find_node(node_handle);
-    struct graph *exec = find_exec(handle);
-    struct graph_node *copy = exec && node ? find_copy(exec, node) : NULL;
-    struct graph_node like;
-    uint32_t context;
-    CUresult r = guest_current(&context);
-
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!copy || !params || copy->type != CU_GRAPH_NODE_TYPE_KERNEL)
-        return CUDA_ERROR_INVALID_VALUE;
-    r = guest_make_kernel(params, context, &like);
-    if (r == CUDA_SUCCESS && like.context != copy->context)
-        r = CUDA_ERROR_INVALID_VALUE;
-    if (r == CUDA_SUCCESS)
-        graph_set_work(copy, &like);
-    return r;
-}
-
-PUBLIC CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                               const CUDA_KERNEL_NODE_PARAMS_v1 *params)
-{
-    CUDA_KERNEL_NODE_PARAMS wide = {0};
-
-    if (params)
-        memcpy(&wide, params, sizeof(*params));
-    return cuGraphExecKernelNodeSetParams_v2(exec, node, params ? &wide : NULL);
-}
-
-static CUresult set_exec_event(CUgraphExec handle, CUgraphNode node_handle, CUevent event,
-                               CUgraphNodeType type)
-{
-    const struct graph_node *node = graph_find_node(node_handle);
-    struct graph *exec = find_exec(handle);
-    struct graph_node *copy = exec && node ? find_copy(exec, node) : NULL;
-    struct graph_node like;
-    CUresult r = guest_check();
-
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!copy || copy->type != type || !guest_make_event(event, type, &like))
-        return CUDA_ERROR_INVALID_VALUE;
-    graph_set_work(copy, &like);
-    return CUDA_SUCCESS;
-}
-
-PUBLIC CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node,
-                                                   CUevent event)
-{
-    return set_exec_event(exec, node, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
-}
-
-PUBLIC CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event)
-{
-    return set_exec_event(exec, node, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
-}
-
-/* Other types keep what they have. */
-PUBLIC CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                         CUgraphNodeParams *params)
-{
-    if (!params)
-        return guest_check() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : guest_check();
-    switch (params->type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL:
-        return cuGraphExecKernelNodeSetParams_v2(exec, node, &params->kernel);
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-        return set_exec_event(exec, node, params->event.event, params->type);
-    default:
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-}
+/* Other parameters for all that is launched */
 
 /* What may become different is what kernels do, and which events are meant. */
 static int compare(const struct graph *exec, const struct graph *like)

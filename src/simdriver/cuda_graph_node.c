@@ -20,27 +20,6 @@ static CUresult check(const void *wanted)
 
 /* Adding nodes */
 
-static CUresult add(CUgraphNode *ret, CUgraph handle, const CUgraphNode *dependencies, size_t count,
-                    const struct graph_node *like)
-{
-    struct graph *graph = graph_find(handle, GRAPH_MAGIC);
-    struct graph_node *node;
-
-    if (!ret || !graph || (count && !dependencies) || !graph_has_nodes(graph, dependencies, count))
-        return CUDA_ERROR_INVALID_VALUE;
-    node = graph_add(graph, like);
-    if (!node)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    for (size_t i = 0; i < count; i++) {
-        if (graph_add_after(node, graph_find_node(dependencies[i])))
-            continue;
-        graph_remove(node);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *ret = (CUgraphNode)node;
-    return CUDA_SUCCESS;
-}
-
 PUBLIC CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph,
                                     const CUgraphNode *dependencies, size_t count)
 {
@@ -48,8 +27,8 @@ PUBLIC CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph,
 
     if (r != CUDA_SUCCESS)
         return r;
-    return add(node, graph, dependencies, count,
-               &(struct graph_node){.type = CU_GRAPH_NODE_TYPE_EMPTY});
+    return graph_insert(node, graph, dependencies, count,
+                        &(struct graph_node){.type = CU_GRAPH_NODE_TYPE_EMPTY});
 }
 
 static CUresult make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct graph_node *ret)
@@ -75,7 +54,7 @@ PUBLIC CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph,
 
     if (r == CUDA_SUCCESS)
         r = make_kernel(params, &like);
-    return r == CUDA_SUCCESS ? add(node, graph, dependencies, count, &like) : r;
+    return r == CUDA_SUCCESS ? graph_insert(node, graph, dependencies, count, &like) : r;
 }
 
 PUBLIC CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph,
@@ -119,7 +98,7 @@ PUBLIC CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph,
     like.context_gen = guest_context(like.context)->gen;
     like.set = *params;
     like.op = guest_make_set(params, like.context);
-    return add(node, graph, dependencies, count, &like);
+    return graph_insert(node, graph, dependencies, count, &like);
 }
 
 /* Where it runs stays. */
@@ -165,7 +144,7 @@ PUBLIC CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph,
     if (r != CUDA_SUCCESS || !guest_has(params->srcDevice))
         return CUDA_ERROR_INVALID_VALUE;
     like.op = guest_make_copy(&like.set, like.context);
-    return add(node, graph, dependencies, count, &like);
+    return graph_insert(node, graph, dependencies, count, &like);
 }
 
 PUBLIC CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS *params)
@@ -214,7 +193,7 @@ PUBLIC CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph,
     if (!like.child)
         return CUDA_ERROR_OUT_OF_MEMORY;
     like.child->is_child = true;
-    r = graph_copy(like.child, from) ? add(node, graph, dependencies, count, &like)
+    r = graph_copy(like.child, from) ? graph_insert(node, graph, dependencies, count, &like)
                                      : CUDA_ERROR_OUT_OF_MEMORY;
     if (r != CUDA_SUCCESS)
         graph_free(like.child);
@@ -249,7 +228,7 @@ static CUresult add_event(CUgraphNode *node, CUgraph graph, const CUgraphNode *d
         return r;
     if (!guest_make_event(handle, type, &like))
         return CUDA_ERROR_INVALID_VALUE;
-    return add(node, graph, dependencies, count, &like);
+    return graph_insert(node, graph, dependencies, count, &like);
 }
 
 PUBLIC CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph,
@@ -311,7 +290,7 @@ PUBLIC CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
     like.memory = graph_memory_new(&place, params->bytesize);
     if (!like.memory)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    r = add(node, graph, dependencies, count, &like);
+    r = graph_insert(node, graph, dependencies, count, &like);
     if (r == CUDA_SUCCESS)
         params->dptr = like.memory->address;
     graph_memory_drop(like.memory);
@@ -362,7 +341,7 @@ PUBLIC CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph handle,
     taking = find_taking(graph, like.memory);
     if (taking && !comes_after(taking, dependencies, count))
         return CUDA_ERROR_INVALID_VALUE;
-    return add(node, handle, dependencies, count, &like);
+    return graph_insert(node, handle, dependencies, count, &like);
 }
 
 static CUmemLocation location_of(const struct guest_place *place)
@@ -494,7 +473,7 @@ static CUresult add_conditional(CUgraphNode *ret, CUgraph handle, const CUgraphN
     like.decides = condition->id;
     like.choice = params->conditional.type;
     if (r == CUDA_SUCCESS)
-        r = add(ret, handle, dependencies, count, &like);
+        r = graph_insert(ret, handle, dependencies, count, &like);
     if (r != CUDA_SUCCESS)
         return r;
     node = graph_find_node(*ret);

@@ -256,7 +256,7 @@ bool graph_is_before(const struct graph_node *first, const struct graph_node *se
     return first != second && reaches((struct graph_node *)(uintptr_t)second, first);
 }
 
-static struct graph_node *copy_of(const struct graph *graph, const struct graph_node *origin)
+struct graph_node *graph_find_copy(const struct graph *graph, const struct graph_node *origin)
 {
     for (size_t i = 0; i < graph->count; i++) {
         if (graph->nodes[i]->origin == origin)
@@ -288,11 +288,32 @@ bool graph_copy(struct graph *to, const struct graph *from)
     }
     for (size_t i = 0; i < from->count; i++) {
         for (size_t k = 0; k < from->nodes[i]->after_count; k++) {
-            if (!graph_add_after(to->nodes[i], copy_of(to, from->nodes[i]->after[k])))
+            if (!graph_add_after(to->nodes[i], graph_find_copy(to, from->nodes[i]->after[k])))
                 return false;
         }
     }
     return true;
+}
+
+CUresult graph_insert(CUgraphNode *ret, CUgraph handle, const CUgraphNode *dependencies,
+                      size_t count, const struct graph_node *like)
+{
+    struct graph *graph = graph_find(handle, GRAPH_MAGIC);
+    struct graph_node *node;
+
+    if (!ret || !graph || (count && !dependencies) || !graph_has_nodes(graph, dependencies, count))
+        return CUDA_ERROR_INVALID_VALUE;
+    node = graph_add(graph, like);
+    if (!node)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        if (graph_add_after(node, graph_find_node(dependencies[i])))
+            continue;
+        graph_remove(node);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret = (CUgraphNode)node;
+    return CUDA_SUCCESS;
 }
 
 bool graph_has_memory(const struct graph *graph)

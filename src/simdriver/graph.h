@@ -101,6 +101,14 @@ struct graph_node *graph_find_node(CUgraphNode handle);
 /* Appends a copy of a node, which has no dependencies yet; NULL when there is no memory. */
 struct graph_node *graph_add(struct graph *graph, const struct graph_node *like);
 
+/* The same behind those nodes, by its handle, of a program's graph. CUDA_ERROR_INVALID_VALUE (one
+ * is none, or there is no place for the answer), CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult graph_insert(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies,
+                      size_t count, const struct graph_node *like);
+
+/* What was made of a node in a copy of its graph, or in what is launched of it; NULL: nothing. */
+struct graph_node *graph_find_copy(const struct graph *graph, const struct graph_node *origin);
+
 /* It does from now on what another one does, which may be no graph's node. */
 void graph_set_work(struct graph_node *node, const struct graph_node *like);
 
