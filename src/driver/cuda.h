@@ -512,6 +512,8 @@ enum {
     CU_GRAPH_NODE_TYPE_EMPTY = 5,
     CU_GRAPH_NODE_TYPE_WAIT_EVENT = 6,
     CU_GRAPH_NODE_TYPE_EVENT_RECORD = 7,
+    CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL = 8,
+    CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT = 9,
     CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
     CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
     CU_GRAPH_NODE_TYPE_BATCH_MEM_OP = 12,
@@ -702,6 +704,14 @@ typedef struct {
 
 _Static_assert(sizeof(CUcheckpointRestoreArgs) == 64, "as in CUDA 12.8 and later");
 
+typedef struct {
+    CUexternalSemaphore *extSemArray;
+    const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray;
+    unsigned int numExtSems;
+} CUDA_EXT_SEM_SIGNAL_NODE_PARAMS;
+
+typedef CUDA_EXT_SEM_SIGNAL_NODE_PARAMS CUDA_EXT_SEM_WAIT_NODE_PARAMS;
+
 /* By its type; what follows depends on the driver's version, too. */
 typedef struct {
     int type;
@@ -729,6 +739,10 @@ typedef struct {
         struct {
             CUevent event;
         } event;
+        struct {
+            CUDA_EXT_SEM_SIGNAL_NODE_PARAMS params;
+            CUcontext context;
+        } semaphores;
         struct {
             CUgraphConditionalHandle handle;
             int type; /* CU_GRAPH_COND_TYPE */
@@ -1392,6 +1406,27 @@ CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph,
                                    const CUgraphNode *dependencies, size_t count, CUevent event);
 CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                  size_t count, CUevent event);
+CUresult cuGraphAddExternalSemaphoresSignalNode(CUgraphNode *node, CUgraph graph,
+                                                const CUgraphNode *dependencies, size_t count,
+                                                const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params);
+CUresult cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *node, CUgraph graph,
+                                              const CUgraphNode *dependencies, size_t count,
+                                              const CUDA_EXT_SEM_WAIT_NODE_PARAMS *params);
+CUresult cuGraphExternalSemaphoresSignalNodeGetParams(CUgraphNode node,
+                                                      CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params);
+CUresult cuGraphExternalSemaphoresWaitNodeGetParams(CUgraphNode node,
+                                                    CUDA_EXT_SEM_WAIT_NODE_PARAMS *params);
+CUresult
+cuGraphExternalSemaphoresSignalNodeSetParams(CUgraphNode node,
+                                             const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params);
+CUresult cuGraphExternalSemaphoresWaitNodeSetParams(CUgraphNode node,
+                                                    const CUDA_EXT_SEM_WAIT_NODE_PARAMS *params);
+CUresult
+cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                                 const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params);
+CUresult
+cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                               const CUDA_EXT_SEM_WAIT_NODE_PARAMS *params);
 CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                 size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params);
 CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,

@@ -9,6 +9,7 @@
 #include "base/util.h"
 #include "simdriver/graph_memory.h"
 #include "simdriver/guest.h"
+#include "simdriver/semaphores.h"
 
 #define FLAGS                                                                                      \
     (CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |                                             \
@@ -435,7 +436,7 @@ static bool does_work(const struct graph_node *node)
 {
     return node->op.kind == SIM_OP_KERNEL || node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ||
            node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT ||
-           node->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+           node->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP || node->semaphores;
 }
 
 /* NULL: no stream can be made. */
@@ -482,6 +483,13 @@ static CUresult launch_aside(struct graph *exec, uint32_t stream, const struct g
     return r == CUDA_SUCCESS ? follow(stream, aside) : r;
 }
 
+static CUresult launch_semaphores(uint32_t stream, const struct semaphores *semaphores)
+{
+    CUresult r = semaphores_enqueue(stream, semaphores);
+
+    return r == CUDA_ERROR_INVALID_HANDLE ? CUDA_ERROR_INVALID_VALUE : r;
+}
+
 static CUresult launch_node(struct graph *exec, uint32_t stream, const struct graph_node *node)
 {
     struct sim_op op = node->op;
@@ -489,8 +497,10 @@ static CUresult launch_node(struct graph *exec, uint32_t stream, const struct gr
     if (!does_work(node))
         return CUDA_SUCCESS;
     if (guest_is_capturing(stream))
-        return op.kind == SIM_OP_KERNEL ? guest_capture_node(stream, node)
-                                        : guest_capture(stream, &op);
+        return op.kind == SIM_OP_KERNEL || node->semaphores ? guest_capture_node(stream, node)
+                                                            : guest_capture(stream, &op);
+    if (node->semaphores)
+        return launch_semaphores(stream, node->semaphores);
     if (op.kind == SIM_OP_KERNEL && node->context != guest_state()->streams[stream].context)
         return launch_aside(exec, stream, node);
     if (op.kind == SIM_OP_KERNEL)
@@ -586,7 +596,12 @@ PUBLIC CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 
 /* Other parameters for all that is launched */
 
-/* What may become different is what kernels do, and which events are meant. */
+static unsigned semaphores_of(const struct graph_node *node)
+{
+    return node->semaphores ? node->semaphores->count : 0;
+}
+
+/* What may become different is what kernels do, and which events and semaphores are meant. */
 static int compare(const struct graph *exec, const struct graph *like)
 {
     if (exec->count != like->count)
@@ -594,7 +609,8 @@ static int compare(const struct graph *exec, const struct graph *like)
     for (size_t i = 0; i < exec->count; i++) {
         if (exec->nodes[i]->type != like->nodes[i]->type)
             return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-        if (exec->nodes[i]->memory != like->nodes[i]->memory)
+        if (exec->nodes[i]->memory != like->nodes[i]->memory ||
+            semaphores_of(exec->nodes[i]) != semaphores_of(like->nodes[i]))
             return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         if (exec->nodes[i]->context != like->nodes[i]->context)
             return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;

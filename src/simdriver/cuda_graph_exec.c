@@ -78,6 +78,12 @@ PUBLIC CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
         return set_exec_event(exec, node, params->event.event, params->type);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+        return cuGraphExecExternalSemaphoresSignalNodeSetParams(exec, node,
+                                                                &params->semaphores.params);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+        return cuGraphExecExternalSemaphoresWaitNodeSetParams(exec, node,
+                                                              &params->semaphores.params);
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }

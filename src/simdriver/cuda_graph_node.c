@@ -514,6 +514,12 @@ PUBLIC CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
         return cuGraphAddEventRecordNode(node, graph, dependencies, count, params->event.event);
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
         return cuGraphAddEventWaitNode(node, graph, dependencies, count, params->event.event);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+        return cuGraphAddExternalSemaphoresSignalNode(node, graph, dependencies, count,
+                                                      &params->semaphores.params);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+        return cuGraphAddExternalSemaphoresWaitNode(node, graph, dependencies, count,
+                                                    &params->semaphores.params);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
         return cuGraphAddMemAllocNode(node, graph, dependencies, count, &params->alloc);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
@@ -664,6 +670,10 @@ PUBLIC CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
         return set_event(node, params->event.event, params->type);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+        return cuGraphExternalSemaphoresSignalNodeSetParams(node, &params->semaphores.params);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+        return cuGraphExternalSemaphoresWaitNodeSetParams(node, &params->semaphores.params);
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }

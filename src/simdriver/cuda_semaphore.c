@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "simdriver/graph.h"
 #include "simdriver/guest.h"
 #include "simdriver/semaphores.h"
 #include "simdriver/shared_semaphore.h"
@@ -184,7 +185,16 @@ CUresult semaphores_enqueue(uint32_t stream, const struct semaphores *semaphores
 
 /* In a stream */
 
-static CUresult put(CUstream handle, bool per_thread, const struct semaphores *semaphores)
+static CUresult capture(uint32_t stream, struct semaphores *semaphores)
+{
+    struct graph_node like = {.type = semaphores->signals ? CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL
+                                                          : CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
+                              .semaphores = semaphores};
+
+    return guest_capture_node(stream, &like);
+}
+
+static CUresult put(CUstream handle, bool per_thread, struct semaphores *semaphores)
 {
     uint32_t stream;
     CUresult r = guest_enter_stream(handle, per_thread, &stream);
@@ -192,10 +202,9 @@ static CUresult put(CUstream handle, bool per_thread, const struct semaphores *s
     if (r != CUDA_SUCCESS)
         return r;
     r = guest_check_legacy(stream, false);
-    if (r == CUDA_SUCCESS && guest_is_capturing(stream))
-        r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (r == CUDA_SUCCESS)
-        r = semaphores_enqueue(stream, semaphores);
+        r = guest_is_capturing(stream) ? capture(stream, semaphores)
+                                       : semaphores_enqueue(stream, semaphores);
     sim_unlock(guest.sim);
     return r;
 }

@@ -9,6 +9,7 @@
 #include "base/util.h"
 #include "simdriver/graph_memory.h"
 #include "simdriver/guest.h"
+#include "simdriver/semaphores.h"
 
 #define NODE_MAGIC 0x65646f4eu
 
@@ -76,6 +77,8 @@ static struct graph_node *node_new(const struct graph_node *like)
     node->followed = false;
     if (node->memory)
         graph_memory_hold(node->memory);
+    if (node->semaphores)
+        semaphores_hold(node->semaphores);
     for (unsigned i = 0; i < ARRAY_SIZE(node->pointers); i++)
         node->pointers[i] = &node->values[i];
     node->kernel.kernelParams = node->pointers;
@@ -96,6 +99,7 @@ static void node_free(struct graph_node *node)
     graph_free(TAKE(node->child));
     if (node->memory)
         graph_memory_drop(TAKE(node->memory));
+    semaphores_drop(TAKE(node->semaphores));
     (void)pthread_mutex_lock(&lock);
     node->next_unused = unused_nodes;
     unused_nodes = node;
@@ -158,6 +162,10 @@ void graph_set_work(struct graph_node *node, const struct graph_node *like)
     node->kernel = like->kernel;
     node->kernel.kernelParams = node->pointers;
     memcpy(node->values, like->values, sizeof(node->values));
+    if (like->semaphores)
+        semaphores_hold(like->semaphores);
+    semaphores_drop(node->semaphores);
+    node->semaphores = like->semaphores;
 }
 
 bool graph_add_after(struct graph_node *node, struct graph_node *before)

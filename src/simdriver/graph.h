@@ -14,6 +14,7 @@
 #include "simdriver/state.h"
 
 struct graph_memory;
+struct semaphores;
 
 /* What conditional nodes look at, and kernels count down. */
 struct graph_condition {
@@ -46,7 +47,8 @@ struct graph_node {
     struct graph **bodies; /* what there is to choose from; the node's */
     size_t *begins; /* of what is launched: the first node of each body, and behind them all */
     size_t goes_on; /* of what is launched: 1 + the node after this one; 0: the next */
-    struct graph_memory *memory; /* that it takes, or frees: a hold on it */
+    struct graph_memory *memory;   /* that it takes, or frees: a hold on it */
+    struct semaphores *semaphores; /* that it signals, or waits for: and so */
     size_t after_count;
     struct graph_node **after;       /* nodes that come before */
     bool followed;                   /* while it is captured: another node depends on it */

@@ -292,12 +292,179 @@ static void in_two_processes(void)
     HOLDS(*counter == 2);
 }
 
+/* As nodes of graphs */
+
+static CUgraphExec capture_between(CUexternalSemaphore wanted, CUexternalSemaphore posted,
+                                   uint64_t value, CUgraph *ret_graph)
+{
+    CUgraphExec exec;
+
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    await(wanted, 0, t.streams[0]);
+    launch(t.streams[0], 1000);
+    post(posted, value, t.streams[0]);
+    OK(cuStreamEndCapture(t.streams[0], ret_graph));
+    OK(cuGraphInstantiateWithFlags(&exec, *ret_graph, 0));
+    return exec;
+}
+
+static void captured(void)
+{
+    const CUgraphNodeType types[] = {CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, CU_GRAPH_NODE_TYPE_KERNEL,
+                                     CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL};
+    uint64_t *counter, *other;
+    CUexternalSemaphore wanted = begin_with(BINARY, &counter), posted;
+    CUgraphNode nodes[3];
+    CUgraphNodeType type;
+    size_t count = 3;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    OK(import(TIMELINE, counter_file(&other), &posted));
+    exec = capture_between(wanted, posted, 5, &graph);
+    OK(cuGraphGetNodes(graph, nodes, &count));
+    HOLDS(count == 3);
+    for (int i = 0; i < 3; i++) {
+        OK(cuGraphNodeGetType(nodes[i], &type));
+        HOLDS(type == types[i]);
+    }
+    for (int i = 1; i < 3; i++) {
+        OK(cuGraphLaunch(exec, t.streams[0]));
+        testing_step(NS_PER_S);
+        BUSY(t.streams[0]);
+        HOLDS(*other == (i == 1 ? 0 : 5));
+        post(wanted, 0, t.streams[1]);
+        testing_step(NS_PER_S);
+        OK(cuStreamQuery(t.streams[0]));
+        HOLDS(testing_busy_ns() == i * 1000 && *other == 5);
+    }
+
+    /* Launched into another capture, they are nodes there. */
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    OK(cuStreamEndCapture(t.streams[0], &graph));
+    OK(cuGraphGetNodes(graph, NULL, &count));
+    HOLDS(count == 3);
+
+    /* What is gone can't be signalled any more. */
+    OK(cuDestroyExternalSemaphore(posted));
+    INVALID(cuGraphLaunch(exec, t.streams[2]));
+}
+
+static CUexternalSemaphore pair[2];
+static CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS values[2];
+
+static CUDA_EXT_SEM_SIGNAL_NODE_PARAMS both_to(uint64_t value)
+{
+    values[0].params.fence.value = values[1].params.fence.value = value;
+    return (CUDA_EXT_SEM_SIGNAL_NODE_PARAMS){pair, values, 2};
+}
+
+/* What a node is told of, and tells, is a copy. */
+static void by_hand(void)
+{
+    CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL};
+    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS params, got;
+    CUgraph graph, child, clone;
+    CUgraphNode wait, signal, found;
+    uint64_t *counters[2];
+    CUgraphExec exec;
+
+    pair[0] = begin_with(TIMELINE, &counters[0]);
+    OK(import(TIMELINE, counter_file(&counters[1]), &pair[1]));
+    OK(cuGraphCreate(&graph, 0));
+    params = both_to(3);
+    OK(cuGraphAddExternalSemaphoresWaitNode(&wait, graph, NULL, 0, &params));
+    any.semaphores.params = both_to(4);
+    OK(cuGraphAddNode(&signal, graph, &wait, 1, &any));
+    both_to(9);
+    OK(cuGraphExternalSemaphoresWaitNodeGetParams(wait, &got));
+    HOLDS(got.numExtSems == 2 && got.extSemArray[1] == pair[1] && got.extSemArray != pair &&
+          got.paramsArray[1].params.fence.value == 3);
+    INVALID(cuGraphExternalSemaphoresWaitNodeGetParams(signal, &got));
+    INVALID(cuGraphExternalSemaphoresSignalNodeSetParams(wait, &params));
+    INVALID(cuGraphAddExternalSemaphoresSignalNode(&signal, graph, NULL, 0, NULL));
+    params.numExtSems = 0;
+    INVALID(cuGraphAddExternalSemaphoresSignalNode(&signal, graph, NULL, 0, &params));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+
+    /* Of what is launched the number stays. */
+    params = both_to(6);
+    OK(cuGraphExecExternalSemaphoresSignalNodeSetParams(exec, signal, &params));
+    INVALID(cuGraphExecExternalSemaphoresWaitNodeSetParams(exec, signal, &params));
+    params.numExtSems = 1;
+    INVALID(cuGraphExecExternalSemaphoresSignalNodeSetParams(exec, signal, &params));
+    OK(cuGraphExternalSemaphoresSignalNodeGetParams(signal, &got));
+    HOLDS(got.paramsArray[0].params.fence.value == 4);
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    testing_step(1);
+    BUSY(t.streams[0]);
+    *counters[0] = *counters[1] = 3;
+    testing_step(1);
+    OK(cuStreamQuery(t.streams[0]));
+    testing_step(1);
+    HOLDS(*counters[0] == 6 && *counters[1] == 6);
+
+    /* A clone, and a child, have the same. */
+    any.semaphores.params = both_to(8);
+    OK(cuGraphNodeSetParams(signal, &any));
+    OK(cuGraphClone(&clone, graph));
+    OK(cuGraphNodeFindInClone(&found, signal, clone));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphExternalSemaphoresSignalNodeGetParams(found, &got));
+    HOLDS(got.paramsArray[1].params.fence.value == 8);
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddChildGraphNode(&found, graph, NULL, 0, clone));
+    OK(cuGraphChildGraphNodeGetGraph(found, &child));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    testing_step(1);
+    OK(cuStreamQuery(t.streams[0]));
+    HOLDS(*counters[1] == 8);
+}
+
+static void updated(void)
+{
+    CUgraphExecUpdateResultInfo info;
+    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS params;
+    CUgraphNode node, second;
+    uint64_t *counters[2];
+    CUgraphExec exec;
+    CUgraph graph;
+
+    pair[0] = begin_with(TIMELINE, &counters[0]);
+    OK(import(TIMELINE, counter_file(&counters[1]), &pair[1]));
+    OK(cuGraphCreate(&graph, 0));
+    params = both_to(1);
+    OK(cuGraphAddExternalSemaphoresSignalNode(&node, graph, NULL, 0, &params));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    params = both_to(2);
+    OK(cuGraphExternalSemaphoresSignalNodeSetParams(node, &params));
+    OK(cuGraphExecUpdate_v2(exec, graph, &info));
+    OK(cuGraphLaunch(exec, t.streams[0]));
+    testing_step(1);
+    OK(cuStreamQuery(t.streams[0]));
+    HOLDS(*counters[1] == 2);
+    params.numExtSems = 1;
+    OK(cuGraphExternalSemaphoresSignalNodeSetParams(node, &params));
+    GIVES(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate_v2(exec, graph, &info));
+    HOLDS(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
+    OK(cuGraphDestroyNode(node));
+    OK(cuGraphAddExternalSemaphoresWaitNode(&second, graph, NULL, 0, &params));
+    GIVES(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate_v2(exec, graph, &info));
+    HOLDS(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED);
+}
+
 HOLDS_IN(a_stream_waits_for_a_timeline, "", timeline)
 HOLDS_IN(a_signal_lets_one_wait_pass, "", binary)
 HOLDS_IN(several_at_once, "", several)
 HOLDS_IN(others_signal_it_too, "", from_outside)
 HOLDS_IN(what_is_none_is_refused, "", refuses)
 HOLDS_IN(they_come_and_go, "", come_and_go)
+HOLDS_IN(captured_they_are_nodes, "", captured)
+HOLDS_IN(so_they_are_added, "", by_hand)
+HOLDS_IN(and_brought_up_to_date, "", updated)
 
 static void processes_share_one(void **state)
 {
@@ -314,6 +481,9 @@ int main(void)
         cmocka_unit_test(others_signal_it_too),
         cmocka_unit_test(what_is_none_is_refused),
         cmocka_unit_test(they_come_and_go),
+        cmocka_unit_test(captured_they_are_nodes),
+        cmocka_unit_test(so_they_are_added),
+        cmocka_unit_test(and_brought_up_to_date),
         cmocka_unit_test(processes_share_one),
     };
 

@@ -368,6 +368,29 @@ def check_waits():
 
 
 ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(2**64 - 1), 0, 0, 0)  # who takes a descriptor of ours
-for test in (check_refused, check_allowed, check_arrays, check_policy, check_graphics, check_images, check_streams, check_semaphores, check_waits):
+def check_graphs():
+    """A graph may wait, too. It is charged for its kernels, and no more than from its launch to its end."""
+    machine, region, semaphore = Machine(memory=4 * GIB, context=CONTEXT), new_region(), Semaphore()
+    one = Importer(limited_environment(machine, memory=LIMIT, cores=50, region=region)).begin().load()
+    for _ in range(10):
+        check_equal((one.launch(10_000_000), one.wait()), (0, 0), "kernels are launched")
+    check_equal(one.take_semaphore(semaphore, kind="binary"), 0, "and a semaphore is imported")
+    one.must("cuStreamBeginCapture_v2", f"h{slot('stream')}", 2)
+    check_equal([one.wait_for(), one.launch(10_000_000), one.launch(10_000_000)], [0] * 3, "a wait and kernels are captured")
+    one.must("cuStreamEndCapture", f"h{slot('stream')}", f"n{slot('graph')}")
+    one.must("cuGraphInstantiateWithFlags", f"n{slot('exec')}", f"h{slot('graph')}", 0)
+    launch = lambda: one.call("cuGraphLaunch", f"h{slot('exec')}", f"h{slot('stream')}")
+    for turn in range(10):
+        before, began = charged_ns(machine, region), time.monotonic_ns()
+        check_equal((launch(), one.query()), (0, NOT_READY), "the graph waits")
+        time.sleep(0.1)
+        semaphore.count = 2 * turn + 1
+        check_equal((one.wait(), semaphore.count), (0, 2 * turn + 2), "until it is signalled")
+        spent, most = charged_ns(machine, region) - before, time.monotonic_ns() - began
+        check(19_000_000 < spent < most, "and is charged for its kernels", (spent, most))
+    check_equal(one.finish(), "", "nobody said a word")
+
+
+for test in (check_refused, check_allowed, check_arrays, check_policy, check_graphics, check_images, check_streams, check_semaphores, check_waits, check_graphs):
     test()
 finish()
