@@ -34,6 +34,7 @@
  *   x                       points to a word: the slot is said that has the same
  *   s                       points to a pointer to text, which is said
  *   f                       points to a pointer to a function, whose name is said
+ *   uBYTES                  points to so many bytes before a page that can't be written
  *   tNUMBER                 points to text NUMBER
  *   kNS[,FLAG]              the parameters of a kernel that takes so long
  *   eNS[,FLAG]              the same as a buffer, for "extra"
@@ -50,18 +51,22 @@
  * function, stream
  *
  * The answer to a call is the result and a word for each of n, w, a, A, C, o, v, x, s, f. Slots are
- * in groups of 32, one for each kind of handle; slot 0 is NULL.
+ * in groups of 32, one for each kind of handle; slot 0 is NULL. The result of a call that faults at
+ * memory which can't be written (u) is -11, and the program goes on.
  */
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -447,6 +452,19 @@ static void prepare_buffer(struct argument *a, const char *text)
     a->word = (uintptr_t)a->at.bytes;
 }
 
+/* So many bytes before a page that can't be written. */
+static uint64_t unwritable(size_t bytes_before)
+{
+    static char *pages;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    if (!pages) {
+        pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        (void)mprotect(pages + page, page, PROT_READ);
+    }
+    return (uintptr_t)(pages + page - bytes_before);
+}
+
 static void prepare(struct argument *a, const char *text)
 {
     char *rest;
@@ -465,6 +483,9 @@ static void prepare(struct argument *a, const char *text)
     case 'g':
         a->word = slot_word(text, &rest);
         slots[strtoul(text, NULL, 10) % SLOTS] = 0;
+        break;
+    case 'u':
+        a->word = unwritable(strtoul(text, NULL, 10));
         break;
     case 't':
         a->word = (uintptr_t)texts[strtoul(text, NULL, 10) % TEXTS];
@@ -620,11 +641,41 @@ static void say_output(struct argument *a, bool success)
     }
 }
 
+static int invoke(any_fn *function, const struct argument *a)
+{
+    if (a[1].kind == 'b')
+        return ((blob_fn *)(void *)function)(a[0].word, blobs[a[1].slot], a[2].word);
+    return function(a[0].word, a[1].word, a[2].word, a[3].word, a[4].word, a[5].word, a[6].word,
+                    a[7].word, a[8].word, a[9].word, a[10].word, a[11].word);
+}
+
+static sigjmp_buf before_fault;
+
+static void go_back(int number)
+{
+    (void)number;
+    siglongjmp(before_fault, 1);
+}
+
+/* The program goes on after a fault, as one that catches it. */
+static int invoke_past_fault(any_fn *function, const struct argument *a)
+{
+    struct sigaction action = {.sa_handler = go_back}, before;
+    volatile int result = -SIGSEGV;
+
+    (void)sigaction(SIGSEGV, &action, &before);
+    if (sigsetjmp(before_fault, 1) == 0)
+        result = invoke(function, a);
+    (void)sigaction(SIGSEGV, &before, NULL);
+    return result;
+}
+
 static void call(char *line)
 {
     static struct argument arguments[ARGUMENTS];
     char *rest, *way = strtok_r(line, " ", &rest), *name = strtok_r(NULL, " ", &rest), *word;
     any_fn *function = look_up(way[0], name);
+    bool may_fault = false;
     unsigned count = 0;
     int result;
 
@@ -636,12 +687,9 @@ static void call(char *line)
         arguments[i].word = 0, arguments[i].kind = 0;
     while (count < ARGUMENTS && (word = strtok_r(NULL, " ", &rest)))
         prepare(&arguments[count++], word);
-#define A(i) arguments[i].word
-    if (count > 1 && arguments[1].kind == 'b')
-        result = ((blob_fn *)(void *)function)(A(0), blobs[arguments[1].slot], A(2));
-    else
-        result = function(A(0), A(1), A(2), A(3), A(4), A(5), A(6), A(7), A(8), A(9), A(10), A(11));
-#undef A
+    for (unsigned i = 0; i < count; i++)
+        may_fault |= arguments[i].kind == 'u';
+    result = may_fault ? invoke_past_fault(function, arguments) : invoke(function, arguments);
     answer("%d", result);
     for (unsigned i = 0; i < count; i++)
         say_output(&arguments[i], result == CU_OK);
