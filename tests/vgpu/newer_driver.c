@@ -3,8 +3,8 @@
 /*
  * A driver without devices, and an NVML, that have exports newer than any list. What is handed to
  * it in memory it answers with 1 where that is the caller's own, which another thread could change:
- * a pointer in it says where the caller has it. By cuGetProcAddress it has another cuMemAlloc than
- * by name, of which it says nothing before cuInit.
+ * a pointer in it says where the caller has it. By cuGetProcAddress it has another cuMemAlloc and
+ * another cuMemFree than by name; of the former it says nothing before cuInit.
  */
 
 #include <stddef.h>
@@ -19,6 +19,7 @@ EXPORT int cuDeviceGetCount(int *count);
 EXPORT int cuDriverAsked(void);
 EXPORT int cuMemAllocNewer(void);
 EXPORT int cuMemAlloc_v2(void);
+EXPORT int cuMemFree_v2(void);
 EXPORT int cuGLCtxCreate_v2(void);
 EXPORT int cuMemFreeNewer(void);
 EXPORT int cuLaunchHostFunc_v9(void);
@@ -102,7 +103,17 @@ int cuMemAlloc_v2(void)
     return 0;
 }
 
+int cuMemFree_v2(void)
+{
+    return 0;
+}
+
 static int other_alloc(void)
+{
+    return 0;
+}
+
+static int other_free(void)
 {
     return 0;
 }
@@ -146,6 +157,10 @@ int cuGetProcAddress_v2(const char *symbol, void **pfn, int version, unsigned lo
     if (strcmp(symbol, "cuMemAlloc") == 0 && version >= 3020) {
         *pfn = (void *)other_alloc;
         return initialized ? 0 : 3;
+    }
+    if (strcmp(symbol, "cuMemFree") == 0 && version >= 3020) {
+        *pfn = (void *)other_free;
+        return 0;
     }
     *pfn = symbol[5] == 'A' && symbol[10] == 'N' ? (void *)cuMemAllocNewer : (void *)0;
     return *pfn ? 0 : 500;

@@ -738,6 +738,16 @@ static int command_floats(int argc, char **argv)
     return 0;
 }
 
+/* Whether what the driver has at another address than its export is found as that export is. */
+static void say_other_address(const char *name, const char *export)
+{
+    void *found = NULL;
+    int status;
+
+    if (proc_v2 && proc_v2(name, &found, 3020, 0, &status) == 0)
+        printf("%s at another address: %d\n", name, found == dlsym(library, export));
+}
+
 static int command_newer(int argc, char **argv)
 {
     static const char *const names[] = {"cuDriverAsked",       "cuMemAllocNewer",
@@ -759,9 +769,9 @@ static int command_newer(int argc, char **argv)
     }
     if (proc_v2 && proc_v2(names[1], &found, 13000, 0, &status) == 0)
         printf("%s by address: %d\n", names[1], ((int (*)(void))found)());
+    say_other_address("cuMemFree", "cuMemFree_v2");
     (void)((int (*)(unsigned))dlsym(library, "cuInit"))(0);
-    if (proc_v2 && proc_v2("cuMemAlloc", &found, 3020, 0, &status) == 0)
-        printf("cuMemAlloc at another address: %d\n", found == dlsym(library, "cuMemAlloc_v2"));
+    say_other_address("cuMemAlloc", "cuMemAlloc_v2");
     for (size_t i = 0; nvml && i < sizeof(of_nvml) / sizeof(of_nvml[0]); i++)
         printf("%s: %d\n", of_nvml[i], ((int (*)(void))dlsym(nvml, of_nvml[i]))());
     return 0;
