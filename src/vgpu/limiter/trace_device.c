@@ -204,6 +204,21 @@ static bool has_its_turn(const struct trace_device *device, struct trace_context
     return true;
 }
 
+/* Of each kernel that runs: together they are no slower than one after the other. */
+static double speed(const struct trace_device *device, struct trace_context *context)
+{
+    double running = 0;
+
+    if (device->slowing <= 0)
+        return 1;
+    for (uint32_t left = context->in_use; left; left &= left - 1) {
+        struct trace_item *item = head_of(&context->streams[__builtin_ctz(left)]);
+
+        running += item->left_ns > 0 && has_its_turn(device, context, item);
+    }
+    return running > 1 ? 1 / MIN(1 + device->slowing * (running - 1), running) : 1;
+}
+
 /* Stamps events, ends kernels; returns when the next kernel ends or work arrives. */
 static double settle(struct trace_device *device, struct trace_context *context, bool *ret_running)
 {
@@ -217,6 +232,7 @@ static double settle(struct trace_device *device, struct trace_context *context,
         for (uint32_t left = context->in_use; left; left &= left - 1) {
             int number = __builtin_ctz(left);
             struct trace_item *item = head_of(&context->streams[number]);
+            double end;
 
             if ((double)item->available_ns > device->now_ns) {
                 next = next < (double)item->available_ns ? next : (double)item->available_ns;
@@ -242,11 +258,9 @@ static double settle(struct trace_device *device, struct trace_context *context,
             *ret_running = true;
             if (!has_its_turn(device, context, item))
                 continue;
-            if (!spins(context, item) && device->now_ns + item->left_ns < next)
-                next = device->now_ns + item->left_ns;
-            else if (spins(context, item) && item->left_ns > 0 &&
-                     device->now_ns + item->left_ns < next)
-                next = device->now_ns + item->left_ns;
+            end = device->now_ns + item->left_ns / speed(device, context);
+            if ((!spins(context, item) || item->left_ns > 0) && end < next)
+                next = end;
         }
     }
     return next;
@@ -255,14 +269,14 @@ static double settle(struct trace_device *device, struct trace_context *context,
 static void run(struct trace_device *device, struct trace_context *context, double until_ns,
                 bool running)
 {
-    double passed = until_ns - device->now_ns;
+    const double passed = until_ns - device->now_ns, done_ns = passed * speed(device, context);
 
     for (uint32_t left = context->in_use; left && running; left &= left - 1) {
         struct trace_item *item = head_of(&context->streams[__builtin_ctz(left)]);
 
         if (!has_its_turn(device, context, item))
             continue;
-        item->left_ns -= passed;
+        item->left_ns -= done_ns;
         if (item->left_ns < 0.5)
             item->left_ns = 0;
     }

@@ -8,9 +8,10 @@
  *
  * A context without work gives its slice up at once. The kernels at the heads of a context's
  * streams run side by side at full speed or, where each fills the device, in the order of their
- * launches. A switch costs TRACE_SWITCH_NS, in which nobody runs. Where others have work, too, what
- * comes to an idle stream of the context on the device is seen at its next slice, more or less
- * often. All of it as measured on H100, driver 580.
+ * launches; or they slow each other, by a part for each other one. A switch costs TRACE_SWITCH_NS,
+ * in which nobody runs. Where others have work, too, what comes to an idle stream of the context on
+ * the device is seen at its next slice, more or less often. All of it as measured on H100, driver
+ * 580.
  */
 
 #include <stdbool.h>
@@ -64,8 +65,9 @@ struct trace_device {
     int active;     /* -1: none */
     uint64_t ended; /* kernels, of all */
     uint64_t lot;
-    bool deferred; /* something waits for its context's next slice */
-    bool filled;   /* by each kernel */
+    bool deferred;  /* something waits for its context's next slice */
+    bool filled;    /* by each kernel */
+    double slowing; /* of a kernel, by each other one that runs; 0: all run at full speed */
     uint64_t launched;
     struct trace_context contexts[TRACE_CONTEXTS];
 };

@@ -58,6 +58,8 @@ static double length_of(struct world *world, struct thread *thread, unsigned sha
 
     if (program->rare && (thread->launches + 1) % program->rare == 0)
         return program->rare_ns;
+    if (program->steps)
+        return length * (1 + thread->launches % program->steps);
     switch (program->lengths) {
     case LENGTHS_SPREAD:
         return length * exp(0.4 * normal(world) - 0.08);

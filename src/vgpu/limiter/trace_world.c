@@ -189,6 +189,7 @@ struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle)
         begin_cells(&world);
     trace_init(&world.device, setup->drift);
     world.device.filled = setup->filled;
+    world.device.slowing = setup->slowing;
     for (unsigned i = 0; i < setup->tenants + setup->neighbours; i++)
         trace_add_process(&world, setup->programs[i]);
 

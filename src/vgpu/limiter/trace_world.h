@@ -46,6 +46,7 @@ struct program {
     unsigned cores;        /* its own limit; 0: the container's */
     unsigned rare;         /* of so many launches of a thread the last takes rare_ns; 0: none */
     double rare_ns;
+    unsigned steps;    /* of so many launches of a thread the n-th takes n times as long; 0: none */
     bool spins;        /* each second kernel waits for the next one, in another stream; */
     unsigned spares;   /* but so many of them, before one does, don't */
     int64_t starts_ns; /* when it begins to launch */
@@ -63,7 +64,8 @@ struct setup {
                    the others leave idle */
     int64_t marks_ns[MARKS]; /* when the tenants' busy times are noted; ascending */
     double drift;
-    bool filled; /* the device, by each kernel */
+    bool filled;    /* the device, by each kernel */
+    double slowing; /* of each kernel, by each other one of its process that runs: a part */
     struct program programs[PROCESSES];
 };
 
