@@ -78,8 +78,8 @@ static bool place_variable(CUdeviceptr ptr, size_t bytes, const void *owner, str
         grant_cancel(grant);
         return false;
     }
-    if (!charged &&
-        (full || !managed_keep_on_host(ptr, bytes, grant->device) || !managed_remember(ptr, grant, 0, false)))
+    if (!charged && (full || !managed_keep_on_host(ptr, bytes, grant->device) ||
+                     !managed_remember(ptr, grant, 0, false)))
         return false;
     variable->owner = owner;
     if (!charged)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/limiter/presence.h"
 
+#include <math.h>
+
 #include "base/util.h"
 
 /* What is this unlikely is not chance. */
@@ -38,6 +40,7 @@ void presence_init(struct presence *presence, _Atomic uint32_t (*told)[PRESENCE_
 
 void presence_new_base(struct presence *presence)
 {
+    presence->drift = (struct presence_drift){.part = presence->drift.part};
     presence->least_known = false;
     presence->least_ns = 0;
     presence->open = 0;
@@ -51,14 +54,55 @@ void presence_new_base(struct presence *presence)
         presence->ends_ns[i] = -1;
 }
 
+/* What slopes of the promptest probes, one span after the other, may differ by; as many make a
+ * drift, which chance hardly does; and what no clock does. */
+#define SLOPES_ALIKE 20e-6
+#define SLOPES_AGREE 2
+#define DRIFT_MOST 0.1
+
+/* True when it is sure how far the clocks are apart: prompt is what was so in this span. */
+static bool end_span(struct presence_drift *drift)
+{
+    double slope =
+        (drift->least_ns - drift->before_ns) / (drift->least_at_ns - drift->before_at_ns);
+    bool alike = fabs(slope - drift->slope) < SLOPES_ALIKE && fabs(slope) < DRIFT_MOST;
+
+    drift->agreed = alike && drift->before_at_ns > 0 ? drift->agreed + 1 : 0;
+    drift->slope = slope;
+    drift->before_ns = drift->least_ns;
+    drift->before_at_ns = drift->least_at_ns;
+    if (drift->agreed < SLOPES_AGREE)
+        return false;
+    drift->part = slope;
+    return true;
+}
+
+static void learn_drift(struct presence *presence, double behind_ns, int64_t now_ns)
+{
+    struct presence_drift *drift = &presence->drift;
+    const double at_ns = (double)now_ns;
+
+    if (drift->since_ns && now_ns - drift->since_ns >= PRESENCE_SPAN_NS && end_span(drift))
+        presence->least_ns =
+            MAX(presence->least_ns, drift->least_ns + drift->part * (at_ns - drift->least_at_ns));
+    if (!drift->since_ns || now_ns - drift->since_ns >= PRESENCE_SPAN_NS)
+        drift->since_ns = now_ns;
+    else if (behind_ns >= drift->least_ns)
+        return;
+    drift->least_ns = behind_ns;
+    drift->least_at_ns = at_ns;
+}
+
 double presence_late_ns(struct presence *presence, double device_ns, double host_ns, int64_t now_ns)
 {
     double behind_ns = device_ns - host_ns;
     double late_ns;
 
     if (presence->least_known)
-        presence->least_ns += PRESENCE_DRIFT * (double)(now_ns - presence->least_at_ns);
+        presence->least_ns +=
+            (PRESENCE_DRIFT + presence->drift.part) * (double)(now_ns - presence->least_at_ns);
     presence->least_at_ns = now_ns;
+    learn_drift(presence, behind_ns, now_ns);
     if (!presence->least_known)
         presence->least_ns = PRESENCE_DRIFT * host_ns + PRESENCE_PROMPT_NS;
     presence->least_ns = MIN(presence->least_ns, behind_ns);

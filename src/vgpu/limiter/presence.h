@@ -12,7 +12,9 @@
  *
  * A short absence may be over by the time that the answer is read. The event's own time tells it:
  * it is later, against the host's clock, than that of the promptest probes. The two clocks drift
- * apart, by up to PRESENCE_DRIFT, so that what is promptest is forgotten as fast. Since the base
+ * apart, by up to PRESENCE_DRIFT, so that what is promptest is forgotten as fast; where the host's
+ * is being set right (ntpd slews it by up to 500 ppm, chronyd by more) they do by as much more as
+ * the promptest probes of several parts of a second agree on. Since the base
  * itself ran no earlier than it was recorded, a prompt probe can't be later than they drifted: were
  * the first one taken for prompt that waits for our own kernels, all others would seem to be early.
  */
@@ -25,8 +27,10 @@
 /* A probe that was this late on the device had to wait for it. */
 #define PRESENCE_PROMPT_NS 10e3
 
-/* Of the device's clock against the host's: quartz is good for 20 ppm. Per ns. */
+/* Of the device's clock against the host's: quartz is good for 20 ppm. Per ns. More has to be
+ * learnt, from spans of this length. */
 #define PRESENCE_DRIFT 30e-6
+#define PRESENCE_SPAN_NS INT64_C(250000000)
 
 /* How long a context that has work stays on the device while others wait, and again so long where
  * none did: the driver's time slice by default (2.09 ms on H100 and H200, driver 580). */
@@ -74,6 +78,14 @@ struct presence {
     double least_ns;        /* the least that a probe's time on the device was behind the host's */
     int64_t least_at_ns;
     bool least_known;
+    struct presence_drift {
+        double part;                    /* of the host's time, beyond PRESENCE_DRIFT */
+        int64_t since_ns;               /* the span's; 0: none yet */
+        double least_ns, least_at_ns;   /* in the span: how much a probe was behind, and when, */
+        double before_ns, before_at_ns; /* and in the one before; at 0: there was none */
+        double slope;                   /* from the one before that to it */
+        unsigned agreed;                /* slopes, in a row */
+    } drift;
 };
 
 void presence_init(struct presence *presence, _Atomic uint32_t (*told)[PRESENCE_KINDS]);

@@ -28,6 +28,45 @@ static void a_drifting_clock_is_not_lateness(void **state)
     }
 }
 
+/* Where the host's clock is being set right they run apart much faster: then a second is enough to
+ * learn it, and another to learn that it is over. */
+static void a_clock_that_is_set_right_is_soon_no_lateness(void **state)
+{
+    static const double drifts[] = {100e-6, -100e-6, 500e-6, -500e-6, 5e-3, 0};
+    struct presence presence;
+    double device_ns = 3000;
+    int64_t at = 0;
+
+    (void)state;
+    presence_init(&presence, NULL);
+    for (unsigned i = 0; i < ARRAY_SIZE(drifts); i++) {
+        for (int64_t from = at; at < from + 4 * NS_PER_S; at += 10 * NS_PER_MS) {
+            double late_ns = presence_late_ns(&presence, device_ns, (double)at, at);
+
+            assert_true(late_ns <= 0 || at < from + 1500 * NS_PER_MS);
+            device_ns += 10e6 * (1 + drifts[i]);
+        }
+        /* One that has to wait for a slice is late all the same. */
+        assert_true(presence_late_ns(&presence, device_ns + 2e6, (double)at, at) > 1.9e6);
+    }
+}
+
+/* Probes that others hold up by chance make no drift. */
+static void lateness_by_chance_is_no_drift(void **state)
+{
+    struct lot lot = {.state = 5};
+    struct presence presence;
+
+    (void)state;
+    presence_init(&presence, NULL);
+    for (int64_t at = 0; at < 60 * NS_PER_S; at += 10 * NS_PER_MS) {
+        double wait_ns = lot_draw(&lot) < 0.05 ? 0 : 4e6 * lot_draw(&lot);
+        double late_ns = presence_late_ns(&presence, (double)at + 3000 + wait_ns, (double)at, at);
+
+        assert_true(late_ns >= wait_ns - 100e3 || wait_ns < PRESENCE_PROMPT_NS);
+    }
+}
+
 /* Of a program that begins with kernels in all queues, each is late: the first one, too. */
 static void the_first_probe_may_be_late(void **state)
 {
@@ -281,6 +320,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_drifting_clock_is_not_lateness),
+        cmocka_unit_test(a_clock_that_is_set_right_is_soon_no_lateness),
+        cmocka_unit_test(lateness_by_chance_is_no_drift),
         cmocka_unit_test(the_first_probe_may_be_late),
         cmocka_unit_test(probes_in_a_kernel_say_what_was_ours),
         cmocka_unit_test(what_is_charged_beside_others_adds_up),
