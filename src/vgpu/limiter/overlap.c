@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/limiter/overlap.h"
 
-#include <string.h>
-
 #include "base/util.h"
 
 /* Of the sums, what the next measurement leaves. */
@@ -13,44 +11,63 @@
 #define FREE_PART 0.6
 #define FILLED_PART 0.85
 
-double overlap_take(struct overlap *overlap, struct interval interval)
+static double length_of(struct interval interval)
 {
-    double open_ms = interval.end_ms - interval.start_ms;
-    struct interval *oldest = &overlap->cover[0];
+    return MAX(interval.end_ms - interval.start_ms, 0.0);
+}
 
-    if (open_ms <= 0)
+static struct interval common(struct interval one, struct interval other)
+{
+    return (struct interval){MAX(one.start_ms, other.start_ms), MIN(one.end_ms, other.end_ms)};
+}
+
+double cover_open(const struct cover *cover, struct interval interval)
+{
+    double open_ms = length_of(interval);
+
+    for (unsigned i = 0; i < OVERLAP_COVERS; i++)
+        open_ms -= length_of(common(cover->list[i], interval));
+    return MAX(open_ms, 0.0);
+}
+
+double cover_alone(const struct cover *cover, const struct cover *other, struct interval interval)
+{
+    double alone_ms = 0;
+
+    for (unsigned i = 0; i < OVERLAP_COVERS; i++)
+        alone_ms += cover_open(other, common(cover->list[i], interval));
+    return alone_ms;
+}
+
+double cover_take(struct cover *cover, struct interval interval)
+{
+    double open_ms = cover_open(cover, interval);
+    struct interval *oldest = &cover->list[0];
+
+    if (interval.end_ms <= interval.start_ms)
         return 0;
-    for (unsigned i = 0; i < OVERLAP_COVERS; i++) {
-        const struct interval *cover = &overlap->cover[i];
-        double start_ms = MAX(cover->start_ms, interval.start_ms);
-        double end_ms = MIN(cover->end_ms, interval.end_ms);
-
-        if (end_ms > start_ms)
-            open_ms -= end_ms - start_ms;
-    }
-
     /* Those that it touches become one, so that nothing is counted twice. */
     for (unsigned i = 0; i < OVERLAP_COVERS; i++) {
-        struct interval *cover = &overlap->cover[i];
+        struct interval *other = &cover->list[i];
 
-        if (cover->end_ms <= cover->start_ms || cover->end_ms < interval.start_ms ||
-            cover->start_ms > interval.end_ms)
+        if (other->end_ms <= other->start_ms || other->end_ms < interval.start_ms ||
+            other->start_ms > interval.end_ms)
             continue;
-        interval.start_ms = MIN(interval.start_ms, cover->start_ms);
-        interval.end_ms = MAX(interval.end_ms, cover->end_ms);
-        *cover = (struct interval){0};
+        interval.start_ms = MIN(interval.start_ms, other->start_ms);
+        interval.end_ms = MAX(interval.end_ms, other->end_ms);
+        *other = (struct interval){0};
     }
     for (unsigned i = 0; i < OVERLAP_COVERS; i++) {
-        if (overlap->cover[i].end_ms < oldest->end_ms)
-            oldest = &overlap->cover[i];
+        if (cover->list[i].end_ms < oldest->end_ms)
+            oldest = &cover->list[i];
     }
     *oldest = interval;
-    return MAX(open_ms, 0.0);
+    return open_ms;
 }
 
 void overlap_forget(struct overlap *overlap)
 {
-    memset(overlap->cover, 0, sizeof(overlap->cover));
+    overlap->always = overlap->shorts = overlap->passed = (struct cover){0};
 }
 
 void overlap_note(struct overlap *overlap, double length_ns, double own_ns)

@@ -5,17 +5,22 @@
  * Kernels on several streams run side by side, and a moment in which two of ours run is charged
  * once. Pure: no clock, no driver.
  *
- *   kernels that are measured each time: when they ran is remembered (the cover), and of a new one
+ *   kernels that are measured each time: when they ran is remembered (a cover), and of a new one
  *   only that is charged in which no earlier one ran
  *
- *   kernels that are measured by lot: a moment is charged to that kernel of those that run which
- * was launched first. Marks in the other streams, recorded before the launch, say how long what was
- *   launched earlier still ran; from then on the time is the kernel's own
+ *   kernels that are measured by lot: a moment is charged to that kernel of those that are not done
+ * which was launched first. Marks in the other streams, recorded before the launch, say how long
+ *   what was launched earlier was not done; from then on the time is the kernel's own
  *
- * A stream that is not done may wait instead, for a value or another device, and run nothing. So
- * for kernels that are measured each time only such marks count where what is before them has
- * begun, and others for no longer than was charged for short kernels. That so much of what is short
- * goes unpaid is seen in side.h, and then it is measured each time, too.
+ * What is not done need not run. Beside other contexts a kernel that was launched into an idle
+ * stream may wait for our next slice (presence.h): what is launched after it into other streams
+ * runs meanwhile, and those moments are the first one's. They are remembered, as far as what ran
+ * was measured, until that one is.
+ *
+ * A stream may also wait, for a value or another device, and run nothing. So for kernels that are
+ * measured each time only such marks count where what is before them has begun, and others for no
+ * more moments than were charged for short kernels, each for all that ran in it. That so much of
+ * what is short goes unpaid is seen in side.h, and then it is measured each time, too.
  */
 
 #include <stdbool.h>
@@ -29,15 +34,25 @@ struct interval {
     double start_ms, end_ms;
 };
 
+struct cover {
+    struct interval list[OVERLAP_COVERS]; /* the latest; they don't touch */
+};
+
+/* The part of an interval that is not covered, in ms; 0 of one that ends before it starts. */
+double cover_open(const struct cover *cover, struct interval interval);
+/* Of the part that is covered, what is not covered by another one. */
+double cover_alone(const struct cover *cover, const struct cover *other, struct interval interval);
+/* As cover_open(); covers it. */
+double cover_take(struct cover *cover, struct interval interval);
+
 struct overlap {
-    struct interval cover[OVERLAP_COVERS];
+    struct cover always;      /* in which kernels ran that are measured each time; */
+    struct cover shorts;      /* moments of such that were charged for short kernels beside them; */
+    struct cover passed;      /* in which kernels measured by lot ran at another one's expense */
     double length_ns, own_ns; /* moving sums over what was measured by lot; */
     double beside_ns; /* of it, of shapes of which is known what they take alone, beside others, */
     double longer_ns; /* and how much longer they took than alone */
 };
-
-/* The part of an interval that was not covered, in ms; covers it. */
-double overlap_take(struct overlap *overlap, struct interval interval);
 
 /* All times are against another moment from now on. */
 void overlap_forget(struct overlap *overlap);

@@ -10,17 +10,17 @@
 
 static void a_moment_is_charged_once(void **state)
 {
-    struct overlap overlap = {0};
+    struct cover cover = {0};
 
     (void)state;
-    assert_near(overlap_take(&overlap, (struct interval){10, 20}), 10, 1e-9);
-    assert_near(overlap_take(&overlap, (struct interval){15, 25}), 5, 1e-9);
-    assert_near(overlap_take(&overlap, (struct interval){12, 24}), 0, 1e-9);
-    assert_near(overlap_take(&overlap, (struct interval){5, 30}), 10, 1e-9);
-    assert_near(overlap_take(&overlap, (struct interval){40, 40}), 0, 0);
-    assert_near(overlap_take(&overlap, (struct interval){50, 40}), 0, 0);
-    overlap_forget(&overlap);
-    assert_near(overlap_take(&overlap, (struct interval){10, 20}), 10, 1e-9);
+    assert_near(cover_take(&cover, (struct interval){10, 20}), 10, 1e-9);
+    assert_near(cover_take(&cover, (struct interval){15, 25}), 5, 1e-9);
+    assert_near(cover_take(&cover, (struct interval){12, 24}), 0, 1e-9);
+    assert_near(cover_take(&cover, (struct interval){5, 30}), 10, 1e-9);
+    assert_near(cover_take(&cover, (struct interval){40, 40}), 0, 0);
+    assert_near(cover_take(&cover, (struct interval){50, 40}), 0, 0);
+    assert_near(cover_open(&cover, (struct interval){0, 100}), 75, 1e-9);
+    assert_near(cover_open(&cover, (struct interval){50, 40}), 0, 0);
 }
 
 static void intervals_in_any_order_add_up_to_their_union(void **state)
@@ -29,7 +29,7 @@ static void intervals_in_any_order_add_up_to_their_union(void **state)
 
     (void)state;
     for (unsigned round = 0; round < 200; round++) {
-        struct overlap overlap = {0};
+        struct cover cover = {0};
         bool covered[100] = {0};
         double sum = 0;
         unsigned expected = 0;
@@ -38,7 +38,7 @@ static void intervals_in_any_order_add_up_to_their_union(void **state)
             unsigned start = (unsigned)(lot_draw(&lot) * 100);
             unsigned end = start + (unsigned)(lot_draw(&lot) * (100 - start));
 
-            sum += overlap_take(&overlap, (struct interval){start, end});
+            sum += cover_take(&cover, (struct interval){start, end});
             for (unsigned j = start; j < end; j++)
                 covered[j] = true;
         }
@@ -46,6 +46,20 @@ static void intervals_in_any_order_add_up_to_their_union(void **state)
             expected += covered[j];
         assert_near(sum, expected, 1e-6);
     }
+}
+
+static void what_two_covers_share_is_left_out(void **state)
+{
+    struct cover one = {0}, other = {0};
+
+    (void)state;
+    (void)cover_take(&one, (struct interval){10, 20});
+    (void)cover_take(&one, (struct interval){30, 40});
+    assert_near(cover_alone(&one, &other, (struct interval){15, 35}), 10, 1e-9);
+    (void)cover_take(&other, (struct interval){18, 32});
+    assert_near(cover_alone(&one, &other, (struct interval){15, 35}), 6, 1e-9);
+    assert_near(cover_alone(&one, &other, (struct interval){0, 100}), 16, 1e-9);
+    assert_near(cover_alone(&one, &other, (struct interval){21, 29}), 0, 1e-9);
 }
 
 static void short_kernels_overlap_as_those_measured_did(void **state)
@@ -96,6 +110,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_moment_is_charged_once),
         cmocka_unit_test(intervals_in_any_order_add_up_to_their_union),
+        cmocka_unit_test(what_two_covers_share_is_left_out),
         cmocka_unit_test(short_kernels_overlap_as_those_measured_did),
         cmocka_unit_test(kernels_that_take_longer_beside_others_fill_the_device),
     };

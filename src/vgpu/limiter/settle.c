@@ -29,6 +29,13 @@
  * until what is passed over could be as much again. */
 #define SIDE_DOUBT_NS 2e8
 
+/* With so many probes the part of the time on the device is half sure: until others were met it
+ * seems to be all. */
+#define SURE_PROBES 32
+
+/* Of a kernel's time, no less is taken to be ours. */
+#define OURS_LEAST 1e-3
+
 /* What was charged for short kernels is remembered no further back. */
 #define SHORTS_MOST_NS 20e6
 
@@ -111,22 +118,36 @@ static bool ran(const struct limiter *limiter, const struct sample *sample,
     return true;
 }
 
+/* Moments in which short kernels ran beside a long one, as far as such were charged: in each of
+ * them for all that ran in it. ours: the part of the time that was not other contexts'. */
+static double take_shorts_ms(struct limiter *limiter, struct interval interval, double ours)
+{
+    struct cover *shorts = &limiter->overlap.shorts;
+    double open_ms = cover_open(shorts, interval);
+    double more_ms = MIN(open_ms, limiter->shorts_ns / ours / 1e6);
+
+    limiter->shorts_ns -= more_ms * ours * 1e6;
+    interval.end_ms -= open_ms - more_ms;
+    (void)cover_take(shorts, interval);
+    return MAX(interval.end_ms - interval.start_ms, 0.0);
+}
+
 /*
  * For how long a long kernel ran beside what was launched before it into other streams: that long
  * the device was charged for already. Where nobody measures what that was, it is no longer than was
  * charged for such: the stream may wait for something, and run nothing.
  */
 static double take_company_ns(struct limiter *limiter, const struct sample *sample,
-                              struct interval interval)
+                              struct interval interval, double ours)
 {
     const double length_ns = (interval.end_ms - interval.start_ms) * 1e6;
     struct company company = samples_company(&limiter->samples, limiter->ops, limiter->gpu, sample);
     double running_ns = MIN(MAX(company.running_ns, 0.0), length_ns);
-    double more_ns = MAX(MIN(company.unseen_ns, length_ns) - running_ns, 0.0);
 
-    more_ns = MIN(more_ns, limiter->shorts_ns);
-    limiter->shorts_ns -= more_ns;
-    return running_ns + more_ns;
+    /* Where nobody measures it. */
+    interval.end_ms = interval.start_ms + MIN(company.unseen_ns, length_ns) / 1e6;
+    interval.start_ms += running_ns / 1e6;
+    return running_ns + take_shorts_ms(limiter, interval, ours) * 1e6;
 }
 
 /* A kernel that is measured each time is charged what it took of the device, less what others of
@@ -134,7 +155,7 @@ static double take_company_ns(struct limiter *limiter, const struct sample *samp
  * the device was busy for longer, is in what it took. */
 static void finish_always(struct limiter *limiter, struct sample *sample, double length_ns)
 {
-    double part = 1, charge_ns = length_ns;
+    double part = 1, charge_ns = length_ns, ours;
     struct interval interval;
 
     if (ran(limiter, sample, &interval)) {
@@ -142,9 +163,10 @@ static void finish_always(struct limiter *limiter, struct sample *sample, double
 
         length_ns = presence_always(&limiter->presence, interval.start_ms * 1e6,
                                     interval.end_ms * 1e6, length_ns, &charge_ns);
+        ours = MAX(length_ns / 1e6 / all_ms, OURS_LEAST);
         if (sample_has_company(sample))
-            interval.start_ms += take_company_ns(limiter, sample, interval) / 1e6;
-        part = overlap_take(&limiter->overlap, interval) / all_ms;
+            interval.start_ms += take_company_ns(limiter, sample, interval, ours) / 1e6;
+        part = cover_take(&limiter->overlap.always, interval) / all_ms;
     }
     learn(limiter, sample, length_ns);
     limiter_charge(limiter, charge_ns * part - (double)(sample->paid_ns + sample->provisional_ns));
@@ -189,39 +211,76 @@ static void note_beside(struct limiter *limiter, const struct sample *sample, do
 }
 
 /*
- * The correction is charged for all the launches that this one stands for. Our recording held this
- * one up, so that it ran beside less of what was launched before it, and holds up the next one: so
- * much longer the device is busy, which is charged once, where the kernel waited for the host. But
- * where kernels fill the device it is busy for no longer. Kernels that are longer the more of them
- * there are look as if they did: then less is seen busy than is charged.
+ * What ran while a short kernel waited for our next slice, in ns, as far as it is known. seen_ns:
+ * until when, from its start, something launched before it was not done, and what of it ran then it
+ * ran at the expense of that.
  */
+static double take_passed_ns(struct limiter *limiter, const struct sample *sample, double seen_ns)
+{
+    struct cover *passed = &limiter->overlap.passed;
+    double launched_ns =
+        presence_device_ns(&limiter->presence, limiter_since_base(limiter, sample->recorded_ns));
+    struct interval ran_in, wait;
+
+    if (!presence_contended(&limiter->presence) || !ran(limiter, sample, &ran_in))
+        return 0;
+    wait =
+        (struct interval){MAX(launched_ns, ran_in.start_ms * 1e6 + seen_ns) / 1e6, ran_in.start_ms};
+    ran_in.end_ms = MIN(ran_in.end_ms, ran_in.start_ms + seen_ns / 1e6);
+    (void)cover_take(passed, ran_in);
+    if (!sample->was_idle || wait.end_ms - wait.start_ms < PRESENCE_PROMPT_NS / 1e6)
+        return 0;
+    return cover_alone(passed, &limiter->overlap.always, wait) * 1e6;
+}
+
+/* What of a short kernel is charged: a part of its length, what ran while it waited, and, once for
+ * all launches that it stands for, what our recording held up. */
+struct own {
+    double part, passed_ns, held_ns;
+};
+
+/*
+ * Our recording held it up, so that it ran beside less of what was launched before it, and holds up
+ * the next one: so much longer the device is busy, where the kernel waited for the host. But where
+ * kernels fill the device it is busy for no longer. Kernels that are longer the more of them there
+ * are look as if they did: then less is seen busy than is charged.
+ */
+static struct own own_of(struct limiter *limiter, const struct sample *sample, double length_ns)
+{
+    const double free = MAX(1 - overlap_filled(&limiter->overlap), side_doubt(&limiter->side));
+    struct company company = samples_company(&limiter->samples, limiter->ops, limiter->gpu, sample);
+    /* From when it was queued, if it waited for that. */
+    double seen_ns = MAX(MAX(company.running_ns, company.waiting_ns), company.unseen_ns) -
+                     (double)sample->gap_ns;
+    struct own own = {.part = 1};
+
+    if (sample->mark_count && !sample_has_company(sample))
+        return own;
+    note_beside(limiter, sample, length_ns, seen_ns);
+    own.passed_ns = take_passed_ns(limiter, sample, seen_ns);
+    if (!sample->mark_count)
+        return own;
+    own.part = own_part(seen_ns + free * samples_delay_ns(sample), length_ns);
+    own.held_ns = length_ns * (own_part(seen_ns, length_ns) - own.part) +
+                  (sample->gap_ns ? free * (double)sample->after_ns : 0);
+    return own;
+}
+
+/* The correction is charged for all the launches that this one stands for. */
 static void finish_short(struct limiter *limiter, struct sample *sample, double length_ns)
 {
-    double part = 1, held_ns = 0, charge_ns;
+    struct own own = own_of(limiter, sample, length_ns);
+    double charge_ns;
 
-    if (sample_has_company(sample)) {
-        struct company company =
-            samples_company(&limiter->samples, limiter->ops, limiter->gpu, sample);
-        /* From when it was queued, if it waited for that. */
-        double seen_ns = MAX(MAX(company.running_ns, company.waiting_ns), company.unseen_ns) -
-                         (double)sample->gap_ns;
-        double free = MAX(1 - overlap_filled(&limiter->overlap), side_doubt(&limiter->side));
-
-        note_beside(limiter, sample, length_ns, seen_ns);
-        part = own_part(seen_ns + free * samples_delay_ns(sample), length_ns);
-        held_ns = length_ns * (own_part(seen_ns, length_ns) - part) +
-                  (sample->gap_ns ? free * (double)sample->after_ns : 0);
-    } else if (!sample->mark_count) {
-        note_beside(limiter, sample, length_ns, 0);
-    }
     length_ns = ours_of(limiter, sample, length_ns, &charge_ns);
-    overlap_note(&limiter->overlap, length_ns, length_ns * part);
+    overlap_note(&limiter->overlap, length_ns, length_ns * own.part + own.passed_ns);
     learn(limiter, sample, length_ns);
+    charge_ns = charge_ns * own.part + own.passed_ns;
     if (sample->kind == SAMPLE_COUNTED)
-        share_count(limiter->share, (int64_t)(charge_ns * part * sample->weight + held_ns));
+        share_count(limiter->share, (int64_t)(charge_ns * sample->weight + own.held_ns));
     else
-        limiter_charge_short(
-            limiter, (charge_ns * part - (double)sample->paid_ns) * sample->weight + held_ns);
+        limiter_charge_short(limiter,
+                             (charge_ns - (double)sample->paid_ns) * sample->weight + own.held_ns);
     note_longest(limiter, length_ns);
 }
 
@@ -350,13 +409,14 @@ static bool are_side_by_side(const struct limiter *limiter, int64_t now_ns, bool
 void limiter_look(struct limiter *limiter)
 {
     const int64_t now_ns = limiter_now(limiter);
+    const double known = limiter->presence.known, sure = known / (known + SURE_PROBES);
     bool busy;
 
     samples_look(&limiter->samples, limiter->ops, limiter->gpu);
     if (!limiter->draws_lots || !share_is_limited(limiter->share) ||
         !are_side_by_side(limiter, now_ns, &busy))
         return;
-    if (side_look(&limiter->side, busy, limiter->charged_ns, on_device(limiter), now_ns) > 0)
+    if (side_look(&limiter->side, busy, limiter->charged_ns, on_device(limiter), sure, now_ns) > 0)
         say_doubt(limiter, SIDE_DOUBT_NS, now_ns);
 }
 

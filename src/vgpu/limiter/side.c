@@ -22,7 +22,8 @@ double side_doubt(const struct side *side)
     return MAX(side->doubt_ns - DOUBT_LEAST_NS, 0.0) / DOUBT_NS;
 }
 
-double side_look(struct side *side, bool busy, int64_t charged_ns, double on_device, int64_t now_ns)
+double side_look(struct side *side, bool busy, int64_t charged_ns, double on_device, double sure,
+                 int64_t now_ns)
 {
     const int64_t passed_ns = now_ns - side->looked_ns;
     const bool is_known = side->looked_ns && passed_ns < STALE_NS;
@@ -34,7 +35,7 @@ double side_look(struct side *side, bool busy, int64_t charged_ns, double on_dev
         side->doubt_ns = MIN(MAX(side->doubt_ns + paid_ns - DOUBT_PART * busy_ns, 0.0),
                              DOUBT_LEAST_NS + DOUBT_NS);
     if (is_known)
-        open_ns = MAX(open_ns + busy_ns - CHANCE_PART * paid_ns, -CHANCE_NS);
+        open_ns = MAX(open_ns + busy_ns * sure - CHANCE_PART * paid_ns, -CHANCE_NS);
     *side =
         (struct side){now_ns, charged_ns, busy, open_ns < CHANCE_NS ? open_ns : 0, side->doubt_ns};
     return open_ns < CHANCE_NS ? 0 : open_ns;

@@ -23,10 +23,11 @@ struct side {
 /*
  * A look at moments that the program does not choose. busy: whether any stream of several is;
  * charged_ns: to the process so far, in all; on_device: the part of the time in which the context
- * is on the device. Returns for how much longer streams were busy than was charged, in ns, once
- * that can't be chance, and begins anew; else 0.
+ * is on the device, and in 0..1 how sure that is: so much of what is busy counts. Returns for how
+ * much longer streams were busy than was charged, in ns, once that can't be chance, and begins
+ * anew; else 0.
  */
-double side_look(struct side *side, bool busy, int64_t charged_ns, double on_device,
+double side_look(struct side *side, bool busy, int64_t charged_ns, double on_device, double sure,
                  int64_t now_ns);
 
 /* How doubtful it is that streams are busy for as long as is charged, in 0..1: 0.15 s less is 1.

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Programs of several threads and streams beside other contexts, in stepped time: what waits for
+ * the next slice, what a change of the context is taken for, and clocks that run apart.
+ */
+
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/util.h"
+#include "vgpu/limiter/parts_fixture.h"
+#include "vgpu/limiter/trace_world.h"
+
+enum {
+    RUNS = 2,
+};
+
+static double share_of(const char *what, const struct setup *setup)
+{
+    double share = 0;
+
+    for (unsigned run = 0; run < RUNS; run++)
+        share += trace_run(setup, 1 + 2 * 7919 * run, false).share / RUNS;
+    print_message("%s: %.2f of %u %%\n", what, share, setup->cores);
+    return share;
+}
+
+static struct program program(double length_ns, unsigned threads, unsigned streams, unsigned batch)
+{
+    struct program program = trace_program(length_ns, 0);
+
+    program.threads = threads;
+    program.streams = streams;
+    program.batch = batch;
+    return program;
+}
+
+/* Each thread waits for its own streams, so that launches go into idle ones while others run: the
+ * device sees some of them at its next slice, and what runs until then is paid for all the same. */
+static void what_runs_while_a_launch_waits_for_its_slice_is_paid_for(void **state)
+{
+    struct setup setup = {
+        .cores = 49,
+        .tenants = 1,
+        .neighbours = 1,
+        .programs = {program(87e3, 4, 3, 64), program(10e3, 1, 1, 1)},
+    };
+
+    (void)state;
+    assert_near(share_of("four threads of three streams beside another context", &setup), 49, 2);
+    setup.programs[0] = program(87e3, 4, 1, 64);
+    assert_near(share_of("four threads of one", &setup), 49, 2);
+    setup.programs[0] = program(200e3, 4, 3, 64);
+    assert_near(share_of("kernels of 200 us", &setup), 49, 2);
+}
+
+/* Where a kernel that is measured each time ran beside short ones, others may have done so, too. */
+static void long_kernels_share_what_was_paid_for_short_ones(void **state)
+{
+    struct setup setup = {
+        .cores = 60,
+        .tenants = 1,
+        .programs = {program(180e3, 1, 4, 0)},
+    };
+
+    (void)state;
+    setup.programs[0].shapes = 2;
+    setup.programs[0].length_ns[1] = 260e3;
+    assert_near(share_of("kernels of 180 and 260 us in four streams", &setup), 60, 1.6);
+}
+
+/* Two processes of a container begin together: at first nobody knows that they share the device. */
+static void others_that_are_not_met_yet_are_no_doubt(void **state)
+{
+    struct setup setup = {
+        .cores = 75,
+        .tenants = 2,
+        .programs = {program(5e3, 1, 1, 0), program(63e3, 1, 4, 64)},
+    };
+
+    (void)state;
+    setup.programs[1].lengths = LENGTHS_TRICKS;
+    setup.programs[1].shortest_ns = 20e3;
+    assert_near(share_of("short kernels, and a sibling's in four streams", &setup), 75, 3);
+}
+
+/* The host's clock may be set right meanwhile. It takes a second to learn how fast. */
+static void clocks_may_run_apart_fast(void **state)
+{
+    static const double drifts[] = {40e-6, 100e-6, 500e-6, 3e-3, -100e-6, -3e-3};
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_SIZE(drifts); i++) {
+        struct setup setup = {
+            .cores = 30,
+            .tenants = 1,
+            .drift = drifts[i],
+            .programs = {program(1e6, 1, 1, 16)},
+        };
+        char what[64];
+
+        (void)snprintf(what, sizeof(what), "%+.0f ppm", drifts[i] * 1e6);
+        assert_near(share_of(what, &setup), 30, 2.5);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_runs_while_a_launch_waits_for_its_slice_is_paid_for),
+        cmocka_unit_test(long_kernels_share_what_was_paid_for_short_ones),
+        cmocka_unit_test(others_that_are_not_met_yet_are_no_doubt),
+        cmocka_unit_test(clocks_may_run_apart_fast),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
