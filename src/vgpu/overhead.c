@@ -101,6 +101,14 @@ static bool begin_locked(struct overhead *overhead)
     return true;
 }
 
+/* A program that is refused its first context has nothing else to tell its user by. */
+static void say_no_room(const struct overhead *overhead, uint64_t units)
+{
+    if (overhead->of == OVERHEAD_CONTEXT)
+        vgpu_say(VGPU_WORD_CONTEXT, "%s: a context takes %llu MiB, and the limit has no room for it",
+                 overhead->device->uuid, (unsigned long long)(units * LEDGER_UNIT >> 20));
+}
+
 bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum overhead_of of,
                     uint64_t expected)
 {
@@ -121,12 +129,14 @@ bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum 
         return true;
     lock_release_cancel();
     vgpu_count_refusal(device, (enum region_refusal)kind_of(of));
+    say_no_room(overhead, overhead->charged);
     end_first(overhead);
     return false;
 }
 
-static enum overhead_outcome refuse(struct overhead *overhead)
+static enum overhead_outcome refuse(struct overhead *overhead, uint64_t units)
 {
+    say_no_room(overhead, units);
     hidden_discharge(overhead->device, kind_of(overhead->of), overhead->charged);
     return OVERHEAD_REFUSED;
 }
@@ -142,7 +152,7 @@ static enum overhead_outcome end_by_process(struct overhead *overhead,
     bool alone = overhead->exact && !account->under_way && account->begun == overhead->begun;
 
     if (!hidden_charge(device, kind, grown))
-        return refuse(overhead);
+        return refuse(overhead, overhead->charged + grown);
     less = MIN(hidden_surplus(account, now), overhead->charged);
     hidden_discharge(device, kind, less);
     *ret_units = overhead->charged + grown - less;

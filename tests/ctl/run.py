@@ -318,6 +318,11 @@ print(count.value, uuid.value.decode())
         refused = self.ctl("run", "--gpumem", "4Gi", HOLDER, 4 * GIB + 1, "0")
         self.assertEqual((refused.returncode, refused.stderr), (3, "cuMemAlloc_v2: error 2\n"))
 
+    def test_a_program_without_room_for_a_context_is_told_so(self):
+        ended = self.ctl("run", "--gpumem", "300m", HOLDER, 1, "0")
+        self.assertIn("a context takes 400 MiB, and the limit has no room for it", ended.stderr)
+        self.assertEqual(ended.returncode, 3)
+
     def test_policies(self):
         for policy, cards in [("spread", 2), ("binpack", 1)]:
             held = [self.start("run", "--policy", policy, "--gpumem", "1Gi", "sleep", "60")]
