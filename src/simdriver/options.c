@@ -161,8 +161,8 @@ static const struct option options[] = {
         .kind = OPTION_DURATION,
         .member = MEMBER(event_resolution_ns),
         .min = 1,
-        .max = NS_PER_S,
-        .wrong = "out of range, at least 1ns",
+        .max = NS_PER_MS,
+        .wrong = "out of range, 1ns to 1ms",
     },
     {
         .key = "queues",
