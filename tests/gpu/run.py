@@ -351,14 +351,18 @@ def among():
     """A limited program among two that nobody limits, and that want all of the card."""
     scale = float(work(bare(), "calibrate"))
     iterations = {name: max(1, int(scale * us)) for name, us in (("200us", 200), ("2ms", 2000), ("20ms", 20000))}
-    alone = {name: float(work(bare(), "run", n, 1.5)) for name, n in iterations.items()}
-    for cores, ours in ((10, "200us"), (10, "2ms"), (10, "20ms"), (20, "20ms")):
+    two = ("2ms", 1)
+    cases = [(10, "200us", 1), (10, "2ms", 1), (10, "20ms", 1), (20, "20ms", 1), (20, "200us", 4), (20, "200us", 16)]
+    alone = {(name, streams): float(work(bare(), "run", iterations[name], 1.5, streams)) for name, streams in {two} | {case[1:] for case in cases}}
+    for cores, ours, streams in cases:
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             others = [pool.submit(work, bare(), "run", iterations["2ms"], 4.5) for _ in range(2)]
             region = new_region()
-            mine = pool.submit(work, limited(memory=LIMIT, cores=cores, region=region), "run", iterations[ours], 3.5)
-            mine, *others = (100 * float(job.result() or "nan") / alone[name] for job, name in ((mine, ours), (others[0], "2ms"), (others[1], "2ms")))
-        if not judge(mine < cores + 2, f"{cores} % of {ours} among two: {mine:.1f}, the others {others[0]:.1f} and {others[1]:.1f}"):
+            mine = pool.submit(work, limited(memory=LIMIT, cores=cores, region=region), "run", iterations[ours], 3.5, streams)
+            jobs = ((mine, (ours, streams)), (others[0], two), (others[1], two))
+            mine, *others = (100 * float(job.result() or "nan") / alone[what] for job, what in jobs)
+        where = f" in {streams} streams" if streams > 1 else ""
+        if not judge(mine < cores + 2, f"{cores} % of {ours}{where} among two: {mine:.1f}, the others {others[0]:.1f} and {others[1]:.1f}"):
             say("\n".join("    | " + line for line in region_of(region).splitlines()))
 
 
