@@ -34,19 +34,16 @@ void plugin_gc_pod(struct plugin *plugin, struct node_pod *pod)
         plugin_parts_update(plugin);
 }
 
-/*
- * kubelet removes its folder of a pod when all of the pod's containers have ended. The plugin sees
- * the host's files in their place, or below HOST_ROOT.
- */
-static bool kubelet_has(const struct plugin *plugin, const char *uid)
+/* Whether there is a folder of the pod's beside that of the socket. The plugin sees the host's
+ * files in their place, or below HOST_ROOT. */
+static bool has_folder_beside(const char *socket, const char *uid)
 {
     static const char *const roots[] = {"", HOST_ROOT};
-    const char *socket = plugin->options->kubelet_socket;
     const char *slash = strrchr(socket, '/');
     char path[PATH_MAX];
     struct stat st;
 
-    if (!slash || strchr(uid, '/'))
+    if (!slash)
         return false;
     for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
         int n = snprintf(path, sizeof(path), "%s%.*s/../pods/%s", roots[i], (int)(slash - socket),
@@ -56,6 +53,14 @@ static bool kubelet_has(const struct plugin *plugin, const char *uid)
             return true;
     }
     return false;
+}
+
+/* kubelet removes its folder of a pod when all of the pod's containers have ended. With a root of
+ * its own (k0s) that is beside the one socket or the other. */
+static bool kubelet_has(const struct plugin *plugin, const char *uid)
+{
+    return !strchr(uid, '/') && (has_folder_beside(plugin->options->kubelet_socket, uid) ||
+                                 has_folder_beside(plugin->options->pod_resources_socket, uid));
 }
 
 static bool has_ready_container(const struct node_pod *pod)

@@ -42,6 +42,9 @@ class Node:
             self.show_cards(cards)
         self.api = Api(objects={PODS: {}, NODES: {NODE: {"metadata": {"name": NODE, "uid": "node-uid", "resourceVersion": "1"}}}})
         self.kubelet = Kubelet(self.folder / "kubelet")
+        # As on k0s, where kubelet's root is elsewhere, and the folder of plugins' sockets is not.
+        (self.folder / "root/pod-resources").mkdir(parents=True)
+        (self.folder / "root/pod-resources/kubelet.sock").symlink_to(self.folder / "kubelet/podresources.sock")
         self.config = config
         self.log = open(self.folder / "log", "w+")
         self.uids = 0
@@ -64,7 +67,7 @@ class Node:
             "--nvidia-cdi-dirs", f"{self.folder}/toolkit,{self.folder}/toolkit-etc",
             "--runtime-socket", self.folder / "runtime.sock", *self.more,
             "--kubelet-socket", self.folder / "kubelet/kubelet.sock",
-            "--pod-resources-socket", self.folder / "kubelet/podresources.sock",
+            "--pod-resources-socket", self.folder / "root/pod-resources/kubelet.sock",
             "--kubeconfig", self.api.kubeconfig(self.folder / "kubeconfig"),
             "--node-config-file", self.folder / "config.json",  # never this machine's own
         ]
@@ -802,7 +805,7 @@ def updated():
     node.start()
     time.sleep(3)
     pod = node.show(node.pod("one", "x", gives=[[(a, 20000, 50)]], phase="Running"))
-    folder = node.folder / "pods" / pod["metadata"]["uid"]
+    folder = node.folder / "root/pods" / pod["metadata"]["uid"]
     folder.mkdir(parents=True)
     status, why, name = node.run_container(pod, "x", [f"{a}::0"])
     check_equal(status, "OK", "the earlier one starts a container when the next one has looked around already", why)
