@@ -208,6 +208,15 @@ static const struct {
      "d.yaml:2:20: nvidia.libCudaLogLevel: not a level from 0 to 4"},
     {"nvidia:\n  resourceCoreName: [a]\n",
      "d.yaml:2:21: nvidia.resourceCoreName: not a single value"},
+    {"nvidia:\n  resourceCountName: gpu\n",
+     "d.yaml:2:22: nvidia.resourceCountName: without a domain, which Kubernetes demands of a "
+     "device's resource: name it as example.com/gpu"},
+    {"hygon:\n  resourceMemoryName: kubernetes.io/mem\n",
+     "d.yaml:2:23: hygon.resourceMemoryName: in kubernetes.io, which is Kubernetes' own: take "
+     "another domain, as in example.com/gpu"},
+    {"vnpus:\n  - {commonWord: A, resourceName: requests.a/b}\n",
+     "d.yaml:2:35: vnpus.resourceName: begins with \"requests.\", by which quotas name a resource: "
+     "leave that out"},
     {"nvidia:\n  contextSizes: 300\n", "d.yaml:2:17: nvidia.contextSizes: not a list"},
     {"nvidia:\n  contextSizes:\n    - {models: [A30], memory: 0}\n",
      "d.yaml:3:31: nvidia.contextSizes.memory: not a whole number of MiB from 1 to 65536"},
@@ -242,12 +251,12 @@ static const struct {
     {"metax: {sgpuTopologyAware: [1]}\n",
      "d.yaml:1:28: metax.sgpuTopologyAware: not a single value"},
     {"kunlun: 3\n", "d.yaml:1:9: kunlun: not a section of keys"},
-    {"iluvatars:\n  - {commonWord: a, resourceCountName: b}\n  - {chip: a}\n",
+    {"iluvatars:\n  - {commonWord: a, resourceCountName: a/b}\n  - {chip: a}\n",
      "d.yaml:3:6: chip: no such key in iluvatars"},
     {"iluvatars:\n  - {chipName: a}\n",
      "d.yaml:2:5: iluvatars: a chip needs commonWord and resourceCountName"},
-    {"iluvatars:\n  - {commonWord: A, resourceCountName: b}\n  - {commonWord: A, "
-     "resourceCountName: c}\n",
+    {"iluvatars:\n  - {commonWord: A, resourceCountName: a/b}\n  - {commonWord: A, "
+     "resourceCountName: a/c}\n",
      "d.yaml:3:5: iluvatars: a commonWord is given twice"},
     {"vnpus:\n  - {chipName: a}\n", "d.yaml:2:5: vnpus: a chip needs commonWord and resourceName"},
     {"vnpus:\n  - {commonWord: A, resourceName: a/b}\n  - {commonWord: A, resourceName: a/c}\n",

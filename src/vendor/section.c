@@ -9,6 +9,7 @@
 
 #include "base/parse.h"
 #include "base/util.h"
+#include "vendor/resource_name.h"
 
 int section_refuse(const struct section_reading *reading, struct section_place place,
                    const char *path, const char *what)
@@ -100,6 +101,13 @@ const char *section_read_name(const char *text, void *to)
     }
     copy_text(to, SECTION_NAME_SIZE, text);
     return NULL;
+}
+
+const char *section_read_resource(const char *text, void *to)
+{
+    const char *wrong = section_read_name(text, to);
+
+    return wrong || !*text ? wrong : resource_name_check(text);
 }
 
 static const char *read_number(const char *text, int64_t max, int64_t *ret_value)

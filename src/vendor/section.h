@@ -85,8 +85,10 @@ int section_check_list(const struct section_reading *reading, const struct secti
                        const char *path, size_t max);
 
 /* Readers for tables. */
-const char *section_read_name(const char *text, void *to);    /* char[SECTION_NAME_SIZE] */
-const char *section_read_int32(const char *text, void *to);   /* int32_t, not negative */
-const char *section_read_int64(const char *text, void *to);   /* int64_t, not negative */
-const char *section_read_switch(const char *text, void *to);  /* bool: YAML 1.1's words */
-const char *section_read_scaling(const char *text, void *to); /* double, above 0 */
+const char *section_read_name(const char *text, void *to);     /* char[SECTION_NAME_SIZE] */
+const char *section_read_resource(const char *text, void *to); /* the same, of a device's resource:
+                                                                  vendor/resource_name.h, or "" */
+const char *section_read_int32(const char *text, void *to);    /* int32_t, not negative */
+const char *section_read_int64(const char *text, void *to);    /* int64_t, not negative */
+const char *section_read_switch(const char *text, void *to);   /* bool: YAML 1.1's words */
+const char *section_read_scaling(const char *text, void *to);  /* double, above 0 */

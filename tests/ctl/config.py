@@ -86,6 +86,8 @@ class Config(CtlTest):
             ("nvidia:\n  resourceCount: x\n", "d.yaml:2:3: resourceCount: no such key in nvidia"),
             ("amd:\n  resourceCount: x\n", "d.yaml:2:3: resourceCount: no such key in amd"),
             ("nvidia:\n  resourceCountName: 'a\"b'\n", "d.yaml:2:22: nvidia.resourceCountName: not a name"),
+            ("nvidia:\n  resourceCountName: cpu\n", "d.yaml:2:22: nvidia.resourceCountName: without a domain"),
+            ("nvidia:\n  resourceCountName: nvidia.com/\n", "d.yaml:2:22: nvidia.resourceCountName: no name behind the slash"),
             ("nvidia:\n  memoryImports: some\n", "d.yaml:2:18: nvidia.memoryImports: neither refuse nor allow"),
             ("nvidia: {}\n", "nvidia.resourceCountName: not given"),
             ("hygon: {}\n", "it has no section of a vendor that is served"),

@@ -42,7 +42,7 @@ extern const struct vendor amd_vendor;
 static const struct section_key keys[] = {
 #define KEY(key, member)                                                                           \
     {                                                                                              \
-        .name = key, .read = section_read_name, .offset = offsetof(struct amd_config, member)      \
+        .name = key, .read = section_read_resource, .offset = offsetof(struct amd_config, member)  \
     }
     KEY("resourceCountName", count_name),
     KEY("resourceMemoryName", memory_name),

@@ -70,9 +70,9 @@ static const struct section_key chip_keys[] = {
         .name = key, .read = reader, .offset = offsetof(struct ascend_chip, member)                \
     }
     KEY("commonWord", read_short, word),
-    KEY("resourceName", section_read_name, count_name),
-    KEY("resourceMemoryName", section_read_name, memory_name),
-    KEY("resourceCoreName", section_read_name, cores_name),
+    KEY("resourceName", section_read_resource, count_name),
+    KEY("resourceMemoryName", section_read_resource, memory_name),
+    KEY("resourceCoreName", section_read_resource, cores_name),
     KEY("runtimeClassName", section_read_name, runtime_class),
     KEY("memoryAllocatable", section_read_int32, allocatable_mib),
     KEY("memoryCapacity", section_read_int32, capacity_mib),

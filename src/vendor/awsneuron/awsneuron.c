@@ -52,7 +52,8 @@ extern const struct vendor awsneuron_vendor;
 static const struct section_key keys[] = {
 #define KEY(key, member)                                                                           \
     {                                                                                              \
-        .name = key, .read = section_read_name, .offset = offsetof(struct neuron_config, member)   \
+        .name = key, .read = section_read_resource,                                                \
+        .offset = offsetof(struct neuron_config, member)                                           \
     }
     KEY("resourceCountName", count_name),
     KEY("resourceCoreName", core_name),

@@ -21,7 +21,7 @@ extern const struct vendor biren_vendor;
 
 static const struct section_key keys[] = {
     {.name = "resourceCountName",
-     .read = section_read_name,
+     .read = section_read_resource,
      .offset = offsetof(struct biren_config, count_name)},
 };
 

@@ -40,7 +40,7 @@ extern const struct vendor cambricon_vendor;
 static const struct section_key keys[] = {
 #define KEY(key, member)                                                                           \
     {                                                                                              \
-        .name = key, .read = section_read_name,                                                    \
+        .name = key, .read = section_read_resource,                                                \
         .offset = offsetof(struct cambricon_config, member)                                        \
     }
     KEY("resourceCountName", count_name),

@@ -36,13 +36,13 @@ static const struct section_key keys[] = {
     {                                                                                              \
         .name = key, .read = reader, .offset = offsetof(struct enflame_config, member)             \
     }
-    KEY("resourceNameGCU", section_read_name, gcu_name),
-    KEY("resourceNameVGCU", section_read_name, vgcu_name),
-    KEY("resourceNameVGCUPercentage", section_read_name, percentage_name),
+    KEY("resourceNameGCU", section_read_resource, gcu_name),
+    KEY("resourceNameVGCU", section_read_resource, vgcu_name),
+    KEY("resourceNameVGCUPercentage", section_read_resource, percentage_name),
     KEY("slicesPerCard", read_slices, slices),
-    KEY("resourceNameDRSGCU", section_read_name, drs_name),
-    KEY("resourceNameGCUMemory", section_read_name, memory_name),
-    KEY("resourceNameGCUCore", section_read_name, cores_name),
+    KEY("resourceNameDRSGCU", section_read_resource, drs_name),
+    KEY("resourceNameGCUMemory", section_read_resource, memory_name),
+    KEY("resourceNameGCUCore", section_read_resource, cores_name),
 #undef KEY
 };
 

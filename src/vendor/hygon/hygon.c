@@ -27,9 +27,9 @@ static const struct section_key keys[] = {
     {                                                                                              \
         .name = key, .read = reader, .offset = offsetof(struct hygon_config, member)               \
     }
-    KEY("resourceCountName", section_read_name, count_name),
-    KEY("resourceMemoryName", section_read_name, memory_name),
-    KEY("resourceCoreName", section_read_name, cores_name),
+    KEY("resourceCountName", section_read_resource, count_name),
+    KEY("resourceMemoryName", section_read_resource, memory_name),
+    KEY("resourceCoreName", section_read_resource, cores_name),
     KEY("memoryFactor", section_read_int32, memory_factor),
 #undef KEY
 };

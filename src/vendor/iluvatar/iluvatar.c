@@ -71,9 +71,9 @@ static const struct section_key keys[] = {
         .name = key, .read = reader, .offset = offsetof(struct iluvatar_chip, member)              \
     }
     KEY("commonWord", read_word, word),
-    KEY("resourceCountName", section_read_name, count_name),
-    KEY("resourceMemoryName", section_read_name, memory_name),
-    KEY("resourceCoreName", section_read_name, cores_name),
+    KEY("resourceCountName", section_read_resource, count_name),
+    KEY("resourceMemoryName", section_read_resource, memory_name),
+    KEY("resourceCoreName", section_read_resource, cores_name),
 #undef KEY
     {.name = "chipName", .read = skip},
 };

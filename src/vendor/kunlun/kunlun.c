@@ -20,7 +20,8 @@ enum {
 static const struct section_key keys[] = {
 #define KEY(key, member)                                                                           \
     {                                                                                              \
-        .name = key, .read = section_read_name, .offset = offsetof(struct kunlun_config, member)   \
+        .name = key, .read = section_read_resource,                                                \
+        .offset = offsetof(struct kunlun_config, member)                                           \
     }
     KEY("resourceCountName", count_name),
     KEY("resourceVCountName", vcount_name),

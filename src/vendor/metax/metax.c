@@ -34,10 +34,10 @@ static const struct section_key keys[] = {
     {                                                                                              \
         .name = key, .read = reader, .offset = offsetof(struct metax_config, member)               \
     }
-    KEY("resourceCountName", section_read_name, count_name),
-    KEY("resourceVCountName", section_read_name, vcount_name),
-    KEY("resourceVMemoryName", section_read_name, vmemory_name),
-    KEY("resourceVCoreName", section_read_name, vcore_name),
+    KEY("resourceCountName", section_read_resource, count_name),
+    KEY("resourceVCountName", section_read_resource, vcount_name),
+    KEY("resourceVMemoryName", section_read_resource, vmemory_name),
+    KEY("resourceVCoreName", section_read_resource, vcore_name),
     KEY("sgpuTopologyAware", section_read_switch, sgpu_topology),
 #undef KEY
 };

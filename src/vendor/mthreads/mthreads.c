@@ -40,7 +40,8 @@ extern const struct vendor mthreads_vendor;
 static const struct section_key keys[] = {
 #define KEY(key, member)                                                                           \
     {                                                                                              \
-        .name = key, .read = section_read_name, .offset = offsetof(struct mthreads_config, member) \
+        .name = key, .read = section_read_resource,                                                \
+        .offset = offsetof(struct mthreads_config, member)                                         \
     }
     KEY("resourceCountName", count_name),
     KEY("resourceMemoryName", memory_name),

@@ -104,11 +104,11 @@ static const struct section_key keys[] = {
         .name = key, .read = reader, .offset = offsetof(struct nvidia_config, member),             \
         .doubt = doubter                                                                           \
     }
-    KEY("resourceCountName", section_read_name, count_name),
-    KEY("resourceMemoryName", section_read_name, memory_name),
-    KEY("resourceMemoryPercentageName", section_read_name, memory_percent_name),
-    KEY("resourceCoreName", section_read_name, cores_name),
-    KEY("resourcePriorityName", section_read_name, priority_name),
+    KEY("resourceCountName", section_read_resource, count_name),
+    KEY("resourceMemoryName", section_read_resource, memory_name),
+    KEY("resourceMemoryPercentageName", section_read_resource, memory_percent_name),
+    KEY("resourceCoreName", section_read_resource, cores_name),
+    KEY("resourcePriorityName", section_read_resource, priority_name),
     KEY("overwriteEnv", section_read_switch, overwrite_env),
     KEY("defaultMemory", section_read_int32, default_memory_mib),
     DOUBTED("defaultCores", section_read_int32, default_cores, doubt_cores),

@@ -34,7 +34,7 @@ extern const struct vendor vastai_vendor;
 
 static const struct section_key keys[] = {
     {.name = "resourceCountName",
-     .read = section_read_name,
+     .read = section_read_resource,
      .offset = offsetof(struct vastai_config, count_name)},
 };
 

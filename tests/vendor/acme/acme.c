@@ -32,10 +32,10 @@ extern const struct vendor acme_vendor;
 
 static const struct section_key keys[] = {
     {.name = "benchName",
-     .read = section_read_name,
+     .read = section_read_resource,
      .offset = offsetof(struct acme_config, bench_name)},
     {.name = "cushionName",
-     .read = section_read_name,
+     .read = section_read_resource,
      .offset = offsetof(struct acme_config, cushion_name)},
     {.name = "seatMemory",
      .read = section_read_int32,
