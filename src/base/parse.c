@@ -54,7 +54,7 @@ static int scan_fraction(const char **text, uint64_t *ret_billionths)
 /* The power of two that a unit letter stands for. */
 static unsigned scan_unit(const char **text)
 {
-    static const char letters[] = "KMGT";
+    static const char letters[] = "KMGTPE";
     char c = **text;
 
     if (c >= 'a' && c <= 'z')

@@ -14,9 +14,9 @@
 int parse_u64(const char *text, uint64_t *ret_value);
 
 /*
- * An amount of memory: digits, an optional decimal fraction, and K M G or T in either case,
- * optionally followed by "i", by "B", or by both ("512", "1.5g", "10Gi", "512MB"). All units count
- * by 1024, as HAMi's do. A fraction of a byte is dropped.
+ * An amount of memory: digits, an optional decimal fraction, and K M G T P or E in either
+ * case, optionally followed by "i", by "B", or by both ("512", "1.5g", "10Gi", "512MB"). All units
+ * count by 1024, as HAMi's do. A fraction of a byte is dropped. -ERANGE: beyond 64 bits.
  */
 int parse_bytes(const char *text, uint64_t *ret_bytes);
 

@@ -178,6 +178,7 @@ class Sim(CtlTest):
             (["create", "--gpus", "17", "m"], '--gpus: "17" is not a number from 1 to 16', 2),
             (["create", "--memory", "80", "m"], '--memory: "80" is less than 1 MiB; is the unit missing', 2),
             (["create", "--memory", "500k", "m"], '--memory: "500k" is out of range, 1Mi to 1Pi', 2),
+            (["create", "--memory", "2Pi", "m"], '--memory: "2Pi" is out of range, 1Mi to 1Pi', 2),
             (["create", "--context", "2000T", "m"], '--context: "2000T" is out of range, 1Mi to 1Pi', 2),
             (["create", "--memory", "x", "m"], '--memory: "x" is not an amount of memory', 2),
             (["create", "--memory", "9999999T", "m"], '--memory: "9999999T" is out of range, 1Mi to 1Pi', 2),
