@@ -265,6 +265,7 @@ static int read_document(const char *name, const char *text, size_t len, yaml_do
     static const char unknown[] = "Unexpected key: ";
     struct report report = {0};
     cyaml_config_t config = quiet;
+    bool is_unknown;
     cyaml_err_t r;
 
     config.log_ctx = &report;
@@ -272,13 +273,15 @@ static int read_document(const char *name, const char *text, size_t len, yaml_do
                         (cyaml_data_t **)ret_document, NULL);
     if (r == CYAML_OK)
         return 0;
-    if (strncmp(report.what, unknown, strlen(unknown)) == 0)
+    is_unknown = strncmp(report.what, unknown, strlen(unknown)) == 0;
+    if (is_unknown)
         report.mark = find_unknown(tree, report.what + strlen(unknown));
     if (!report.mark.line)
         report.mark = (struct mark){.line = 1, .column = 1};
-    return error_set(err, r == CYAML_ERR_OOM ? -ENOMEM : -EINVAL, "%s:%u:%u: %s%s%s", name,
+    return error_set(err, r == CYAML_ERR_OOM ? -ENOMEM : -EINVAL, "%s:%u:%u: %s%s%s%s", name,
                      report.mark.line, report.mark.column, report.path, report.path[0] ? ": " : "",
-                     report.what[0] ? report.what : cyaml_strerror(r));
+                     report.what[0] ? report.what : cyaml_strerror(r),
+                     is_unknown ? "; hamictl-sim(1) lists them" : "");
 }
 
 /* Values. Each returns NULL, or what they should have been. */

@@ -99,9 +99,10 @@ static void what_is_wrong_is_named_with_its_place(void **state)
         const char *error;
     } cases[] = {
         {"gpus: []\n", "m.yaml:1:7: gpus: none; a machine has 1 to 16"},
-        {"x: 1\n", "m.yaml:1:1: Unexpected key: x"},
+        {"x: 1\n", "m.yaml:1:1: Unexpected key: x; hamictl-sim(1) lists them"},
         {"gpus: 3\n", "m.yaml:1:7: gpus: Expecting SEQUENCE, got event: SCALAR"},
-        {"gpus:\n  - count: 2\n    foo: 1\n", "m.yaml:3:5: gpus[0]: Unexpected key: foo"},
+        {"gpus:\n  - count: 2\n    foo: 1\n",
+         "m.yaml:3:5: gpus[0]: Unexpected key: foo; hamictl-sim(1) lists them"},
         {"gpus:\n  - count: [1]\n",
          "m.yaml:2:12: gpus[0].count: Expecting STRING, got event: SEQUENCE_START"},
         {"gpus:\n  - count: 2\n  bad\n", "m.yaml:4:1: could not find expected ':'"},
@@ -116,6 +117,8 @@ static void what_is_wrong_is_named_with_its_place(void **state)
         {"gpus:\n  - memory: 80Qi\n",
          "m.yaml:2:13: gpus[0].memory: not an amount of memory, as 80Gi"},
         {"gpus:\n  - memory: 2000Ti\n", "m.yaml:2:13: gpus[0].memory: out of range, 1Mi to 1Pi"},
+        {"gpus:\n  - memory: 2Pi\n", "m.yaml:2:13: gpus[0].memory: out of range, 1Mi to 1Pi"},
+        {"gpus:\n  - memory: 99Ei\n", "m.yaml:2:13: gpus[0].memory: out of range, 1Mi to 1Pi"},
         {"gpus:\n  - memory: 2Ki\n", "m.yaml:2:13: gpus[0].memory: out of range, 1Mi to 1Pi"},
         {"gpus:\n  - memory: 80\n",
          "m.yaml:2:13: gpus[0].memory: less than 1 MiB; is the unit missing, as in 80Gi?"},
@@ -141,7 +144,8 @@ static void what_is_wrong_is_named_with_its_place(void **state)
          "m.yaml:2:16: driver.clock-drift: not a number of parts in a million, -1000 to 1000"},
         {"driver:\n  granule: 3Mi\n",
          "m.yaml:2:12: driver.granule: not a power of two from 512 to 64Mi"},
-        {"driver:\n  pace: 1\n", "m.yaml:2:3: driver: Unexpected key: pace"},
+        {"driver:\n  pace: 1\n",
+         "m.yaml:2:3: driver: Unexpected key: pace; hamictl-sim(1) lists them"},
         {"gpus:\n  - numa: &a 1\n    count: *a\n",
          "m.yaml:3:5: gpus[0].count: YAML alias unsupported"},
     };
