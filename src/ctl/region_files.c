@@ -104,6 +104,20 @@ static int compare_files(const void *one, const void *other)
                   ((const struct region_file *)other)->path);
 }
 
+/* hamictl's state directory, as machine.run: its programs' folders stand in a folder of their own.
+ */
+static int search_runs(struct search *search, const char *path)
+{
+    AUTOFREE char *runs = NULL;
+    struct stat st;
+
+    if (asprintf(&runs, "%s/runs", path) < 0) {
+        runs = NULL;
+        return error_set(search->err, -ENOMEM, "out of memory");
+    }
+    return lstat(runs, &st) == 0 && S_ISDIR(st.st_mode) ? search_folder(search, runs, true) : 0;
+}
+
 /* "/a/" and "/a" are the same folder, and make the same paths. */
 static int find_in_folder(const char *given, struct region_files *files, struct error *err)
 {
@@ -118,7 +132,10 @@ static int find_in_folder(const char *given, struct region_files *files, struct 
     files->in_folder = true;
     r = search_folder(&search, path, true);
     if (r == 0 && !files->count)
-        r = error_set(err, -ENOENT, "%s: no region there: no file *.cache, nor in a folder in it",
+        r = search_runs(&search, path);
+    if (r == 0 && !files->count)
+        r = error_set(err, -ENOENT,
+                      "%s: no region there: no file *.cache, nor in a folder in it or in its runs/",
                       path);
     qsort(files->items, files->count, sizeof(*files->items), compare_files);
     return r;

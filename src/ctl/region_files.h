@@ -28,10 +28,11 @@ struct region_files {
 };
 
 /*
- * A folder's files *.cache, and those of the folders in it; links are not followed, and names with
- * control characters are none of ours. The caller frees them by region_files_deinit(), a failure
- * leaves none. -ENOENT: there are none; -E2BIG: more than the bounds; or another negative errno,
- * with err set.
+ * A folder's files *.cache, and those of the folders in it; if there are none, those of the folders
+ * in its folder "runs", where hamictl's state directory has them. Links are not followed, and names
+ * with control characters are none of ours. The caller frees them by region_files_deinit(), a
+ * failure leaves none. -ENOENT: there are none; -E2BIG: more than the bounds; or another negative
+ * errno, with err set.
  */
 int region_files_find(const char *path, struct region_files *ret_files, struct error *err);
 

@@ -208,6 +208,15 @@ class Region(CtlTest):
         (folder / "other.cache").write_bytes(hami_core_region(["GPU-a"], [GIB], [0], []))
         self.assertEqual([line.split() for line in self.ctl("region", folder).stdout.splitlines()[1:]], [[str(folder / "other.cache"), "0", "1", "-", "-"], [str(region), "0", "-", "-", "-"]])
 
+    def test_of_a_state_directory_the_regions_of_its_programs_are_shown(self):
+        machine = self.folder / "m.run"
+        (machine / "runs" / "3").mkdir(parents=True)
+        self.assertIn("no file *.cache, nor in a folder in it or in its runs/\n", self.ctl("region", machine).stderr)
+        region = machine / "runs" / "3" / "region.cache"
+        region.write_bytes(b"")
+        self.assertEqual(self.ctl("region", machine).stdout, f"{region}: no process has used it yet\n")
+        self.assertIn("runs/ID", self.ctl("region", "--help").stdout)
+
     def test_a_narrow_terminal_costs_a_uuid_nothing(self):
         """Messages send people to these tables for it; of a model's name the beginning will do."""
         self.make_machine("--gpus", "2")
