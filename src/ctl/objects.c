@@ -64,6 +64,25 @@ static const char *text_of(yyjson_val *object, const char *key)
     return text ? text : "";
 }
 
+/* Names that come twice. */
+
+static int note_node(struct objects *objects, const char *name, struct error *err)
+{
+    const char *what = arena_printf(objects->arena, "node %s", name);
+
+    return what ? seen_add(&objects->seen, what, objects->file, objects->names, err)
+                : error_set(err, -ENOMEM, "out of memory");
+}
+
+static int note_pod(struct objects *objects, const char *namespace, const char *name,
+                    struct error *err)
+{
+    const char *what = arena_printf(objects->arena, "pod %s/%s", namespace, name);
+
+    return what ? seen_add(&objects->seen, what, objects->file, objects->names, err)
+                : error_set(err, -ENOMEM, "out of memory");
+}
+
 /* Nodes, quotas and bound pods. */
 
 static int add_node(struct objects *objects, yyjson_val *object, struct error *err)
@@ -75,6 +94,9 @@ static int add_node(struct objects *objects, yyjson_val *object, struct error *e
     r = node_read(object, &objects->vendors.kept, objects->arena, &node, err);
     if (r < 0)
         return error_wrap(err, r, "node %s", text_of(yyjson_obj_get(object, "metadata"), "name"));
+    r = note_node(objects, node.name, err);
+    if (r < 0)
+        return r;
     nodes = reallocarray(objects->nodes, objects->node_count + 1, sizeof(*nodes));
     if (!nodes)
         return error_set(err, -ENOMEM, "out of memory");
@@ -107,9 +129,13 @@ static int add_waiting(struct objects *objects, yyjson_val *object, const char *
                        const char *name, struct error *err)
 {
     struct waiting_pod *waiting;
+    int r;
 
     if (objects->waiting_count == WAITING_MAX)
         return error_set(err, -E2BIG, "more than %d pods without a node", WAITING_MAX);
+    r = note_pod(objects, namespace, name, err);
+    if (r < 0)
+        return r;
     waiting = reallocarray(objects->waiting, objects->waiting_count + 1, sizeof(*waiting));
     if (!waiting)
         return error_set(err, -ENOMEM, "out of memory");
@@ -173,6 +199,8 @@ static int add_pod(struct objects *objects, yyjson_val *object, struct error *er
     if (!pod_is_over(&pod) && pod.has_spec && !*pod.node_name)
         return add_waiting(objects, object, namespace_of(metadata), name, err);
     r = note_sought(objects, &pod, namespace_of(metadata), name, err);
+    if (r == 0 && !pod_is_over(&pod))
+        r = note_pod(objects, namespace_of(metadata), name, err);
     if (r < 0 || pod_is_over(&pod))
         return r;
     if (!*pod.uid)
@@ -198,6 +226,9 @@ static int add_template(struct objects *objects, yyjson_val *object, yyjson_val 
     if (replicas < 0 || replicas > REPLICAS_MAX)
         return error_set(err, -EINVAL, "%s %s: more than %d replicas", text_of(object, "kind"),
                          text_of(metadata, "name"), REPLICAS_MAX);
+    if (strcmp(text_of(object, "kind"), "DaemonSet") == 0 && !objects->is_silent)
+        (void)fprintf(stderr, "%s: DaemonSet %s counts as one pod, not as one on each node\n",
+                      objects->file, text_of(metadata, "name"));
     for (int64_t i = 0; i < replicas && r == 0; i++) {
         const char *name =
             arena_printf(objects->arena, "%s-%" PRId64, text_of(metadata, "name"), i + 1);
@@ -215,14 +246,40 @@ static int keep_view(struct objects *objects, yyjson_val *object, struct error *
     return objects->view ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
+/* A line for the first of its kind in a file; a cluster has many of each. */
+static int leave_out(struct objects *objects, yyjson_val *object, struct error *err)
+{
+    const char *kind = text_of(object, "kind");
+    const char *name = text_of(yyjson_obj_get(object, "metadata"), "name");
+    const char *what = arena_printf(objects->arena, "kind %s of %s", kind, objects->file);
+    int r;
+
+    if (!what)
+        return error_set(err, -ENOMEM, "out of memory");
+    r = seen_add(&objects->seen, what, objects->file, objects->names, err);
+    if (r != 0 || objects->is_silent)
+        return r == -EEXIST ? 0 : r;
+    if (*kind)
+        (void)fprintf(
+            stderr,
+            "%s: %s%s%s is left out, as all of its kind: only Nodes, ResourceQuotas, Pods "
+            "and what has pods in its spec.template count\n",
+            objects->file, kind, *name ? " " : "", name);
+    else
+        (void)fprintf(stderr, "%s: what has no kind is left out: it is no Kubernetes object\n",
+                      objects->file);
+    return 0;
+}
+
 static int take_object(void *data, yyjson_val *object, struct error *err)
 {
     struct objects *objects = data;
     const char *kind = text_of(object, "kind");
     yyjson_val *template = yyjson_obj_get(yyjson_obj_get(object, "spec"), "template");
     const struct arena_mark mark = arena_mark(objects->arena);
-    int r = 0;
+    int r;
 
+    objects->object_count++;
     if (strcmp(kind, "Node") == 0)
         r = add_node(objects, object, err);
     else if (strcmp(kind, "Pod") == 0)
@@ -234,7 +291,7 @@ static int take_object(void *data, yyjson_val *object, struct error *err)
     else if (yyjson_obj_get(object, "nodes") && yyjson_obj_get(object, "reserved"))
         r = keep_view(objects, object, err);
     else
-        objects->other_count++;
+        r = leave_out(objects, object, err);
     arena_rewind(objects->arena, mark);
     return r;
 }
@@ -283,10 +340,16 @@ static int load_file(struct objects *objects, const char *path, struct error *er
 {
     size_t len;
     AUTOFREE char *text = read_whole(path, &len, err);
+    const size_t before = objects->object_count;
+    int r;
 
     if (!text)
         return -EINVAL;
-    return manifest_read(path, text, len, objects->arena, take_object, objects, err);
+    objects->file = strcmp(path, "-") == 0 ? "standard input" : path;
+    r = manifest_read(path, text, len, objects->arena, take_object, objects, err);
+    if (r == 0 && objects->object_count == before && !objects->is_silent)
+        (void)fprintf(stderr, "%s: there is no object in it\n", objects->file);
+    return r;
 }
 
 static int load_config(const struct objects_options *options, struct objects *objects,
@@ -376,6 +439,7 @@ void objects_free(struct objects *objects)
     free(objects->view);
     free(objects->nodes);
     node_resources_deinit(&objects->resources);
+    seen_deinit(&objects->seen);
     cluster_free(objects->cluster);
     arena_free(objects->arena);
     arena_free(objects->names);

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "cluster/cluster.h"
 #include "config/device_config.h"
+#include "ctl/seen.h"
 #include "ctl/unserved.h"
 
 enum {
@@ -55,7 +56,9 @@ struct objects {
     struct cluster *cluster;
     struct arena *arena; /* for one question; and of the names */
     struct arena *names;
-    size_t node_count, pod_count, other_count; /* other_count: objects that are none of these */
+    size_t node_count, pod_count, object_count; /* object_count: of any kind */
+    const char *file;                           /* that is read, for messages */
+    struct seen seen;
     const char **nodes;
     size_t waiting_count;
     struct waiting_pod *waiting; /* in the files' order */
@@ -69,7 +72,8 @@ struct objects {
     char *view; /* the scheduler's own /debug/view, if a file is one; NULL: none is */
 };
 
-/* -EINVAL with file and place, or because the files have no Node, and others. The caller frees it
+/* -EINVAL with file and place, or because the files have no Node; -EEXIST: a node or a pod is there
+ * twice; and others. What is left out is told on standard error. The caller frees it
  * by objects_free(), always. */
 int objects_load(const struct objects_options *options, struct objects *ret_objects,
                  struct error *err);

@@ -37,7 +37,7 @@ def pod(name, memory, gpus=1, namespace="default", on=None, holds=None):
 
 
 QUOTA = {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "small"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "5000"}}}
-CLUSTER = {"kind": "List", "items": [node("n1"), node("n2", 1, 20000), pod("old", 30000, on="n1", holds="GPU-n1-0,NVIDIA,30000,50:;"), QUOTA, {"kind": "ConfigMap"}]}
+CLUSTER = {"kind": "List", "items": [node("n1"), node("n2", 1, 20000), pod("old", 30000, on="n1", holds="GPU-n1-0,NVIDIA,30000,50:;"), QUOTA]}
 DEPLOYMENT = """
 kind: Deployment
 metadata: {name: web, namespace: team}
@@ -227,10 +227,11 @@ class Simulate(CtlTest):
 
     def test_files_without_nodes_are_no_cluster(self):
         settings = self.write("settings.yaml", "kind: ConfigMap\ndata: {}\n")
+        left = f"{settings}: ConfigMap is left out, as all of its kind: only Nodes, ResourceQuotas, Pods and what has pods in its spec.template count\n"
         said = "no Node was read; `kubectl get nodes,pods,resourcequotas -A -o json` prints them, and a device configuration is given by --device-config\n"
         for words in (("top", "--cluster"), ("simulate",), ("why", "p", "-f")):
             ended = self.ctl(*words, settings)
-            self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (1, "", f"hamictl {words[0]}: {said}"))
+            self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (1, "", f"{left}hamictl {words[0]}: {said}"))
         view = self.write("view.json", {"nodes": [], "reserved": []})
         self.assertEqual(self.ctl("top", "--cluster", view).stdout.splitlines()[-1], "No pod holds a device.")
         self.assertIn("take /debug/objects", self.ctl("why", "-f", view, "p").stderr)
@@ -353,12 +354,44 @@ class Simulate(CtlTest):
             self.assertEqual(ended.returncode, 1)
             self.assertIn(text, ended.stderr)
 
+    def test_what_is_there_twice_is_an_error(self):
+        nodes, one = self.write("nodes.yaml", node("n1")), self.write("one.yaml", pod("small", 1000))
+        bound = self.write("bound.json", pod("small", 1000, on="n1", holds="GPU-n1-0,NVIDIA,1000,0:;"))
+        both = self.write("both.yaml", {"items": [pod("web-1", 1000, namespace="team")]})
+        web = self.write("web.yaml", DEPLOYMENT)
+        for words, what in (
+            ((nodes, one, one), f"pod default/small is there twice, in {one}"),
+            ((nodes, bound, one), f"pod default/small is there twice, in {bound} and in {one}"),
+            ((nodes, web, both), f"pod team/web-1 is there twice, in {web} and in {both}"),
+            ((nodes, one, nodes), f"node n1 is there twice, in {nodes}"),
+        ):
+            ended = self.ctl("simulate", *words)
+            self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (1, "", f"hamictl simulate: {what}\n"))
+        over = pod("small", 1000)
+        over["status"] = {"phase": "Failed"}
+        self.assertEqual(self.ctl("simulate", nodes, self.write("over.json", over), one).stderr, "", "a pod that has ended may be tried again")
+
+    def test_what_is_left_out_is_told(self):
+        daemon = {"kind": "DaemonSet", "metadata": {"name": "agent"}, "spec": {"template": {"spec": pod("", 1000)["spec"]}}}
+        several = self.write("several.json", {"items": [{"kind": "Podd", "metadata": {"name": "a"}}, {"kind": "Podd", "metadata": {"name": "b"}}, {"kind": "CronJob"}, daemon]})
+        none, empty = self.write("none.yaml", "just a text\n"), self.write("empty.yaml", "\n")
+        count = "as all of its kind: only Nodes, ResourceQuotas, Pods and what has pods in its spec.template count"
+        told = [
+            f"{several}: Podd a is left out, {count}", f"{several}: CronJob is left out, {count}",
+            f"{several}: DaemonSet agent counts as one pod, not as one on each node",
+            f"{none}: what has no kind is left out: it is no Kubernetes object", f"{empty}: there is no object in it",
+        ]  # fmt: skip
+        ended = self.ctl("simulate", self.cluster, several, none, empty)
+        self.assertEqual((ended.returncode, ended.stderr.splitlines()), (0, told))
+        self.assertIn("1 of 1 pods", ended.stdout)
+        self.assertEqual(self.ctl("simulate", "--policy=binpack,spread", self.cluster, several, none, empty).stderr.splitlines(), told, "once for all orders")
+
     def test_files_that_cannot_be_read(self):
         for text, said in (("a: [", "bad.yaml:2:1:"), ('{"items": [{"kind": "Node"', "bad.yaml: "), ("kind: Node\nmetadata: 7\n", "metadata")):
             ended = self.ctl("simulate", self.write("bad.yaml", text + "\n"))
             self.assertEqual((ended.returncode, ended.stdout), (1, ""))
             self.assertIn(said, ended.stderr)
-        many = self.ctl("simulate", self.write("many.yaml", "\n---\n".join([DEPLOYMENT.replace("replicas: 3", "replicas: 100000")] * 3)))
+        many = self.ctl("simulate", self.write("many.yaml", "\n---\n".join(DEPLOYMENT.replace("replicas: 3", "replicas: 100000").replace("web", f"web{i}").replace("plain", f"plain{i}") for i in range(3))))
         self.assertEqual((many.returncode, many.stderr), (1, "hamictl simulate: more than 200000 pods without a node\n"))
         self.assertEqual(self.ctl("simulate", "/nowhere").returncode, 1)
         self.assertEqual(self.ctl("simulate", "/tmp").stderr, "hamictl simulate: /tmp: can't be read: Is a directory\n")
