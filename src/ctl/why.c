@@ -13,6 +13,7 @@
 #include <yyjson.h>
 
 #include "base/options.h"
+#include "base/spelling.h"
 #include "base/util.h"
 #include "ctl/ctl.h"
 #include "ctl/objects.h"
@@ -272,6 +273,60 @@ static const struct waiting_pod *find_pod(const struct objects *objects, const c
     return NULL;
 }
 
+enum resemblance {
+    UNLIKE,
+    MISSPELT,
+    ELSEWHERE,    /* of the same name, in another namespace */
+    OF_ITS_OWNER, /* "web-1" of the Deployment web */
+};
+
+static enum resemblance compare_pod(const char *wanted, const struct waiting_pod *waiting)
+{
+    const char *slash = strchr(wanted, '/'), *name = slash ? slash + 1 : wanted;
+    const size_t len = strlen(name);
+    const bool is_there =
+        slash ? strncmp(wanted, waiting->namespace, (size_t)(slash - wanted)) == 0 &&
+                    !waiting->namespace[slash - wanted]
+              : strcmp(waiting->namespace, "default") == 0;
+
+    if (!is_there)
+        return strcmp(name, waiting->name) == 0 ? ELSEWHERE : UNLIKE;
+    if (strncmp(name, waiting->name, len) == 0 && waiting->name[len] == '-')
+        return OF_ITS_OWNER;
+    return spelling_is_near(name, waiting->name) ? MISSPELT : UNLIKE;
+}
+
+/* The waiting pod that may have been meant, or NULL. */
+static const struct waiting_pod *find_alike(const struct objects *objects, const char *wanted)
+{
+    const struct waiting_pod *alike = NULL;
+    enum resemblance most = UNLIKE;
+
+    for (size_t i = 0; i < objects->waiting_count; i++) {
+        const enum resemblance resemblance = compare_pod(wanted, &objects->waiting[i]);
+
+        if (resemblance <= most)
+            continue;
+        most = resemblance;
+        alike = &objects->waiting[i];
+    }
+    return alike;
+}
+
+static int refuse_unread(const struct why *why, const struct objects *objects, struct error *err)
+{
+    const struct waiting_pod *alike = find_alike(objects, why->pod);
+
+    if (objects->sought_is)
+        return error_set(err, -EEXIST, "pod %s %s", why->pod, objects->sought_is);
+    if (!alike)
+        return error_set(err, -ENOENT, "pod %s is not among the pods that were read (%zu)",
+                         why->pod, objects->pod_count);
+    return error_set(err, -ENOENT,
+                     "pod %s is not among the pods that were read (%zu); is %s/%s meant?", why->pod,
+                     objects->pod_count, alike->namespace, alike->name);
+}
+
 static int explain(const struct why *why, struct objects *objects, struct error *err)
 {
     const struct waiting_pod *waiting = find_pod(objects, why->pod);
@@ -280,11 +335,8 @@ static int explain(const struct why *why, struct objects *objects, struct error 
     struct pod pod;
     int r;
 
-    if (!waiting && objects->sought_is)
-        return error_set(err, -EEXIST, "pod %s %s", why->pod, objects->sought_is);
     if (!waiting)
-        return error_set(err, -ENOENT, "pod %s is not among the pods that were read (%zu)",
-                         why->pod, objects->pod_count);
+        return refuse_unread(why, objects, err);
     r = objects_admit(objects, waiting, &pod, err);
     if (r == -EPERM)
         return error_wrap(err, r, "the webhook denies it");

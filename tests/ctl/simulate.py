@@ -386,6 +386,14 @@ class Simulate(CtlTest):
         self.assertIn("1 of 1 pods", ended.stdout)
         self.assertEqual(self.ctl("simulate", "--policy=binpack,spread", self.cluster, several, none, empty).stderr.splitlines(), told, "once for all orders")
 
+    def test_why_names_the_pod_that_may_be_meant(self):
+        cluster = self.write("all.json", {"items": CLUSTER["items"] + [pod("train", 1000)]})
+        words = ("-f", cluster, "-f", self.write("web.yaml", DEPLOYMENT))
+        for name, meant in (("team/web", "team/web-1"), ("web-2", "team/web-2"), ("trian", "default/train"), ("team/train", "default/train")):
+            ended = self.ctl("why", *words, name)
+            self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (1, "", f"hamictl why: pod {name} is not among the pods that were read (6); is {meant} meant?\n"))
+        self.assertTrue(self.ctl("why", *words, "tea/web").stderr.endswith("were read (6)\n"))
+
     def test_files_that_cannot_be_read(self):
         for text, said in (("a: [", "bad.yaml:2:1:"), ('{"items": [{"kind": "Node"', "bad.yaml: "), ("kind: Node\nmetadata: 7\n", "metadata")):
             ended = self.ctl("simulate", self.write("bad.yaml", text + "\n"))
