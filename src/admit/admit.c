@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "admit/patch.h"
+#include "base/spelling.h"
 #include "base/util.h"
 #include "model/keys.h"
 
@@ -380,6 +381,52 @@ static int warn_of_lock(const struct admission *admission, const char **ret_text
     return 0;
 }
 
+/* The wish that is nearest to an annotation which is none, in the same domain; NULL: it is one, or
+ * near to none. */
+static const char *find_wish(const char *const *wishes, const char *name)
+{
+    const size_t domain = strcspn(name, "/") + 1;
+    size_t nearest = SPELLING_NEAR + 1;
+    const char *found = NULL;
+
+    for (; *wishes; wishes++) {
+        size_t distance;
+
+        if (strcmp(name, *wishes) == 0)
+            return NULL;
+        if (strncmp(name, *wishes, domain) != 0)
+            continue;
+        distance = spelling_distance(name, *wishes);
+        if (distance < nearest) {
+            nearest = distance;
+            found = *wishes;
+        }
+    }
+    return found;
+}
+
+/* An annotation that nobody reads, and that is nearly one which says what devices the pod wants.
+ * Others may be anybody's. 1, with the text; 0; -ENOMEM. */
+static int warn_of_wish(const struct admission *admission, const struct vendor *vendor,
+                        const char **ret_text)
+{
+    const struct text_pairs *annotations = &admission->pod->annotations;
+
+    for (size_t i = 0; vendor->wishes && i < annotations->count; i++) {
+        const char *name = annotations->items[i].key;
+        const char *meant = find_wish(vendor->wishes, name);
+
+        if (!meant)
+            continue;
+        *ret_text = arena_printf(admission->mutations.arena,
+                                 "metadata.annotations[%.128s]: nothing reads it, and the pod is "
+                                 "placed as if it were not there; is %s meant?",
+                                 name, meant);
+        return *ret_text ? 1 : -ENOMEM;
+    }
+    return 0;
+}
+
 /* The first thing that speaks against a pod that is let pass. Keeps the outcome; -ENOMEM. */
 static int add_warning(const struct admission *admission, int outcome,
                        struct admit_answer *ret_answer)
@@ -393,6 +440,11 @@ static int add_warning(const struct admission *admission, int outcome,
         if (admission->asked[i] && instance->vendor->warn)
             r = instance->vendor->warn(instance, admission->pod, admission->mutations.arena,
                                        &ret_answer->warning);
+    }
+    for (size_t i = 0; i < admission->vendors->count && r == 0 && !ret_answer->warning; i++) {
+        if (admission->asked[i])
+            r = warn_of_wish(admission, admission->vendors->instances[i].vendor,
+                             &ret_answer->warning);
     }
     if (r == 0 && !ret_answer->warning)
         r = warn_of_lock(admission, &ret_answer->warning);

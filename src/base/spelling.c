@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/spelling.h"
 
-#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "base/util.h"
 
 enum {
     LETTERS_MAX = 127,
-    NEAR = 2,
 };
 
 struct letters {
@@ -51,11 +50,14 @@ static size_t distance(const struct letters *one, const struct letters *other)
     return row[other->count];
 }
 
-bool spelling_is_near(const char *one, const char *other)
+size_t spelling_distance(const char *one, const char *other)
 {
     struct letters left, right;
 
-    if (strcmp(one, other) == 0 || !strip(one, &left) || !strip(other, &right))
-        return false;
-    return distance(&left, &right) <= NEAR;
+    return strip(one, &left) && strip(other, &right) ? distance(&left, &right) : SIZE_MAX;
+}
+
+bool spelling_is_near(const char *one, const char *other)
+{
+    return strcmp(one, other) != 0 && spelling_distance(one, other) <= SPELLING_NEAR;
 }

@@ -4,8 +4,13 @@
 /* Names that people write: which one they may have meant. */
 
 #include <stdbool.h>
+#include <stddef.h>
 
-/* Whether the one becomes the other by at most two letters that are added, left out or replaced;
- * hyphens count for nothing, and names of more than 127 bytes are near to none. False for equal
- * ones. */
+#define SPELLING_NEAR 2 /* letters; more are no slip of the finger */
+
+/* How many letters are to be added, left out or replaced to make the one of the other; hyphens
+ * count for nothing. SIZE_MAX: a name has more than 127 letters. */
+size_t spelling_distance(const char *one, const char *other);
+
+/* Whether the one becomes the other by at most two letters, and is not the same. */
 bool spelling_is_near(const char *one, const char *other);

@@ -30,6 +30,8 @@ static void names_are_near_that_differ_by_two_letters_or_by_hyphens(void **state
         assert_int_equal(spelling_is_near(cases[i].one, cases[i].other), cases[i].near);
         assert_int_equal(spelling_is_near(cases[i].other, cases[i].one), cases[i].near);
     }
+    assert_int_equal(spelling_distance("no-use-gpuuuid", "nouse-gpuuuid"), 0);
+    assert_int_equal(spelling_distance("no-use-gpuuuid", "use-gpuuuid"), 2);
     memset(long_name, 'a', sizeof(long_name) - 1);
     long_name[sizeof(long_name) - 1] = '\0';
     assert_false(spelling_is_near(long_name, long_name + 1));

@@ -160,6 +160,8 @@ struct vendor {
 
     /* What pods and nodes need to keep for this vendor, NULL: nothing. Lists end with NULL. */
     const char *const *annotations; /* prefixes */
+    const char *const *wishes;      /* of the annotations those, whole, by which a user says what
+                                       devices a pod wants: a misspelt one is warned of */
     const char *const *variables;   /* prefixes of a container's environment */
     const char *const *node_labels; /* whole names */
 

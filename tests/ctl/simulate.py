@@ -308,6 +308,18 @@ class Simulate(CtlTest):
         self.write("other.json", other)
         self.assertIn("requests[other.com/fpga]: no section", self.ctl("why", *words, "typo").stderr)
 
+    def test_a_misspelt_annotation_is_warned_of(self):
+        for key, meant in (
+            ("nvidia.com/use-gpu-uuid", "nvidia.com/use-gpuuuid"), ("nvidia.com/no-use-gpuuid", "nvidia.com/nouse-gpuuuid"), ("nvidia.com/vgpumode", "nvidia.com/vgpu-mode"),
+            ("nvidia.com/use-gpuuuid", None), ("nvidia.com/nouse-gpuuuid", None), ("nvidia.com/other", None), ("amd.com/use-gpuuuid", None),
+        ):  # fmt: skip
+            wants = pod("p", 1000)
+            wants["metadata"]["annotations"] = {key: "hami-core" if "mode" in key else "GPU-n1-1"}
+            said = f"pod default/p: metadata.annotations[{key}]: nothing reads it, and the pod is placed as if it were not there; is {meant} meant?\n" if meant else ""
+            for words in (("simulate",), ("why", "p", "-f")):
+                ended = self.ctl(*words, self.cluster, "-f", self.write("p.json", wants))
+                self.assertEqual((ended.returncode, ended.stderr), (0, said), key)
+
     def test_a_share_that_is_not_given_as_it_stands_is_told_of(self):
         """A number of devices that the webhook does not add: the pod is another scheduler's, or of a vendor without a default."""
         elsewhere, forgotten = pod("elsewhere", 10), pod("forgotten", 0)

@@ -292,6 +292,8 @@ static int add_instances(struct vendor_set *set, const void *own)
 }
 
 static const char *const annotations[] = {"amd.com/", NULL};
+static const char *const wishes[] = {"amd.com/use-gpu-uuid", "amd.com/nouse-gpu-uuid",
+                                     "amd.com/use-gputype", "amd.com/nouse-gputype", NULL};
 
 const struct vendor amd_vendor = {
     .name = "amd",
@@ -302,6 +304,7 @@ const struct vendor amd_vendor = {
     .check_section = check_section,
     .add_instances = add_instances,
     .annotations = annotations,
+    .wishes = wishes,
     .counts_resources = true,
     .mutate = mutate,
     .read_request = read_request,

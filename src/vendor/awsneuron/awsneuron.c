@@ -374,6 +374,8 @@ static int add_instances(struct vendor_set *set, const void *own)
 }
 
 static const char *const annotations[] = {"aws.amazon.com/", "AWS_NEURON_", "NEURON_", NULL};
+static const char *const wishes[] = {"aws.amazon.com/use-neuron-uuid",
+                                     "aws.amazon.com/nouse-neuron-uuid", NULL};
 static const char *const node_labels[] = {INSTANCE_TYPE, NULL};
 static const struct vendor_time times[] = {{"NEURON_ALLOC_TIME", true}, {NULL, false}};
 
@@ -386,6 +388,7 @@ const struct vendor awsneuron_vendor = {
     .check_section = check_section,
     .add_instances = add_instances,
     .annotations = annotations,
+    .wishes = wishes,
     .node_labels = node_labels,
     .counts_resources = true,
     .mutate = mutate,

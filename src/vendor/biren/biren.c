@@ -129,6 +129,8 @@ static int add_instances(struct vendor_set *set, const void *own)
 }
 
 static const char *const annotations[] = {"birentech.com/", NULL};
+static const char *const wishes[] = {"birentech.com/use-gpuuuid", "birentech.com/nouse-gpuuuid",
+                                     NULL};
 
 const struct vendor biren_vendor = {
     .name = "biren",
@@ -138,6 +140,7 @@ const struct vendor biren_vendor = {
     .read_section = read_section,
     .add_instances = add_instances,
     .annotations = annotations,
+    .wishes = wishes,
     .mutate = mutate,
     .read_request = read_request,
     .read_node = read_node,

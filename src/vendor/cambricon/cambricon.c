@@ -277,6 +277,8 @@ static int add_instances(struct vendor_set *set, const void *own)
 }
 
 static const char *const annotations[] = {"cambricon.com/", "CAMBRICON_DSMLU_", NULL};
+static const char *const wishes[] = {"cambricon.com/use-gpuuuid", "cambricon.com/nouse-gpuuuid",
+                                     NULL};
 
 const struct vendor cambricon_vendor = {
     .name = "cambricon",
@@ -287,6 +289,7 @@ const struct vendor cambricon_vendor = {
     .check_section = check_section,
     .add_instances = add_instances,
     .annotations = annotations,
+    .wishes = wishes,
     .counts_resources = true,
     .mutate = mutate,
     .warn = warn,

@@ -370,11 +370,13 @@ int enflame_drs_add(struct vendor_set *set, const struct enflame_config *config)
 }
 
 static const char *const annotations[] = {"enflame.com/", ENFLAME_CONTAINERS_KEY, NULL};
+static const char *const wishes[] = {"enflame.com/use-gpuuuid", "enflame.com/nouse-gpuuuid", NULL};
 static const struct vendor_time times[] = {{ENFLAME_ASSIGNED_TIME_KEY, true}, {NULL, false}};
 
 const struct vendor enflame_drs_vendor = {
     .name = "enflame",
     .annotations = annotations,
+    .wishes = wishes,
     .mutate = mutate,
     .read_request = read_request,
     .read_node = read_node,

@@ -187,12 +187,14 @@ int enflame_shared_add(struct vendor_set *set, const struct enflame_config *conf
 }
 
 static const char *const annotations[] = {"enflame.com/", ENFLAME_CONTAINERS_KEY, NULL};
+static const char *const wishes[] = {"enflame.com/use-gpuuuid", "enflame.com/nouse-gpuuuid", NULL};
 static const char *const node_resources[] = {CARDS_NAME, SLICES_NAME, NULL};
 static const struct vendor_time times[] = {{ENFLAME_ASSIGNED_TIME_KEY, true}, {NULL, false}};
 
 const struct vendor enflame_shared_vendor = {
     .name = "enflame",
     .annotations = annotations,
+    .wishes = wishes,
     .node_resources = node_resources,
     .mutate = mutate,
     .read_request = read_request,

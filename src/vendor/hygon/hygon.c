@@ -149,6 +149,8 @@ static int add_instances(struct vendor_set *set, const void *own)
 }
 
 static const char *const annotations[] = {"hygon.com/", NULL};
+static const char *const wishes[] = {"hygon.com/use-gpuuuid", "hygon.com/nouse-gpuuuid",
+                                     "hygon.com/use-dcutype", "hygon.com/nouse-dcutype", NULL};
 
 const struct vendor hygon_vendor = {
     .name = "hygon",
@@ -159,6 +161,7 @@ const struct vendor hygon_vendor = {
     .check_section = check_section,
     .add_instances = add_instances,
     .annotations = annotations,
+    .wishes = wishes,
     .mutate = mutate,
     .read_request = read_request,
     .read_node = read_node,

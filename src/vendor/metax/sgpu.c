@@ -274,12 +274,15 @@ struct vendor_instance metax_sgpu_instance(const struct metax_config *config)
 }
 
 static const char *const annotations[] = {"metax-tech.com/", NULL};
+static const char *const wishes[] = {"metax-tech.com/use-gpuuuid", "metax-tech.com/nouse-gpuuuid",
+                                     METAX_QOS, METAX_APP_CLASS, NULL};
 static const struct vendor_time times[] = {{"metax-tech.com/predicate-time", true}, {NULL, false}};
 
 /* The section is metax_vendor's. */
 const struct vendor metax_sgpu_vendor = {
     .name = "metax",
     .annotations = annotations,
+    .wishes = wishes,
     .counts_resources = true,
     .bound_mib = bound_mib,
     .mutate = mutate,

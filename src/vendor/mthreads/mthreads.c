@@ -307,6 +307,7 @@ static int add_instances(struct vendor_set *set, const void *own)
 }
 
 static const char *const annotations[] = {"mthreads.com/", "mthreads.ai/", NULL};
+static const char *const wishes[] = {"mthreads.ai/use-gpuuuid", "mthreads.ai/nouse-gpuuuid", NULL};
 static const struct vendor_time times[] = {{"mthreads.com/predicate-time", true}, {NULL, false}};
 
 const struct vendor mthreads_vendor = {
@@ -318,6 +319,7 @@ const struct vendor mthreads_vendor = {
     .check_section = check_section,
     .add_instances = add_instances,
     .annotations = annotations,
+    .wishes = wishes,
     .counts_resources = true,
     .mutate = mutate,
     .read_request = read_request,

@@ -347,6 +347,13 @@ static int add_instances(struct vendor_set *set, const void *config)
 }
 
 static const char *const annotations[] = {"nvidia.com/", NULL};
+static const char *const wishes[] = {NVIDIA_USE_UUID_KEY,
+                                     NVIDIA_AVOID_UUID_KEY,
+                                     NVIDIA_USE_TYPE_KEY,
+                                     NVIDIA_AVOID_TYPE_KEY,
+                                     NVIDIA_NUMA_BIND_KEY,
+                                     NVIDIA_MODE_KEY,
+                                     NULL};
 static const char *const recalled[] = {MIG_ALLOCATIONS_KEY, NULL};
 static const char *const variables[] = {"CUDA_", NULL};
 static const char *const node_annotations[] = {KEY_CORDON, NVIDIA_SCORE_KEY, NULL};
@@ -360,6 +367,7 @@ const struct vendor nvidia_vendor = {
     .check_section = nvidia_config_check,
     .add_instances = add_instances,
     .annotations = annotations,
+    .wishes = wishes,
     .variables = variables,
     .node_annotations = node_annotations,
     .mutate = nvidia_mutate,

@@ -292,6 +292,8 @@ static int add_instances(struct vendor_set *set, const void *own)
 }
 
 static const char *const annotations[] = {"vastaitech.com/", NULL};
+static const char *const wishes[] = {"vastaitech.com/use-gpuuuid", "vastaitech.com/nouse-gpuuuid",
+                                     NULL};
 
 const struct vendor vastai_vendor = {
     .name = "vastai",
@@ -301,6 +303,7 @@ const struct vendor vastai_vendor = {
     .read_section = read_section,
     .add_instances = add_instances,
     .annotations = annotations,
+    .wishes = wishes,
     .mutate = mutate,
     .read_request = read_request,
     .read_node = read_node,
