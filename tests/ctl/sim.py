@@ -220,7 +220,7 @@ class Sim(CtlTest):
         disk.mkdir()
         self.environment["HAMI_SIM"] = str(disk / "m")
         self.environment["HAMI_RUN_DIR"] = str(self.folder / "run")
-        for size in (64, 112, 156, 330):
+        for size in (64, 132, 176, 350):
             mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", disk], stderr=subprocess.DEVNULL)
             if mounted.returncode:
                 self.skipTest("mounting a small tmpfs is not permitted here")
