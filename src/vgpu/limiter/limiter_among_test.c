@@ -53,6 +53,13 @@ static void what_runs_while_a_launch_waits_for_its_slice_is_paid_for(void **stat
     assert_near(share_of("four threads of one", &setup), 49, 2);
     setup.programs[0] = program(200e3, 4, 3, 64);
     assert_near(share_of("kernels of 200 us", &setup), 49, 2);
+    /* What ran when the slice ended did not run until the next one. */
+    setup.programs[0] = program(180e3, 4, 4, 32);
+    setup.programs[0].lengths = LENGTHS_SPREAD;
+    setup.programs[0].shortest_ns = 20e3;
+    setup.programs[1] = program(800e3, 1, 1, 1);
+    setup.cores = 35;
+    assert_near(share_of("kernels of about 180 us in sixteen streams", &setup), 35, 2);
 }
 
 /* Where a kernel that is measured each time ran beside short ones, others may have done so, too. */

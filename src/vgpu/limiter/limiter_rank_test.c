@@ -24,7 +24,8 @@
 #define ALLOWED_NS (100e3 + 3 * TRACE_SWITCH_NS)
 #define REST 0.8 /* of what it leaves, and its switches to and fro */
 
-/* Several others take turns: where one ends, kernels of two are there, and two switches more. */
+/* Several others take turns: where one ends, kernels of two are there, and two switches more. So does
+ * a batch of several, now and then. */
 #define TURNS_NS (2 * TRACE_SWITCH_NS)
 
 static const double lengths_ns[] = {20e3, 200e3, 2e6, 20e6};
@@ -65,7 +66,7 @@ static void judge(struct program high, double low_ns, unsigned lows)
     const struct program low = trace_program(low_ns, WHOLE);
     const struct result alone = run(high, &low, 0), got = run(high, &low, lows);
     const double mine = window_part(&got, 0);
-    const double allowed_ns = ALLOWED_NS + (lows > 1 ? TURNS_NS : 0);
+    const double allowed_ns = ALLOWED_NS + (lows > 1 || high.batch > 1 ? TURNS_NS : 0);
     const double bound_ms = PART * (alone.p99_ms + MIN(lows, 2U) * low_ns / 1e6) + allowed_ns / 1e6;
     const double lost = got.batches * 2.0 * TRACE_SWITCH_NS / (END_NS - BEGINS_NS);
     double theirs = 0;

@@ -134,6 +134,8 @@ static void add(struct presence *presence, enum probe_state state, double host_n
 static void note_contention(struct presence *presence, bool on)
 {
     presence->contended += ((on ? 0.0 : 1.0) - presence->contended) / 32;
+    presence->off += presence->answered < PRESENCE_FIRST && !on;
+    presence->answered += presence->answered < PRESENCE_FIRST;
 
     /* So long a run of "on" that the fraction so far does not explain it: the others have left. */
     presence->run_chance = on ? presence->run_chance * presence->on_device : 1;
@@ -247,6 +249,17 @@ static unsigned resolve_open(struct presence *presence, struct slices slices, do
             note_contention(presence, false);
     }
     return off;
+}
+
+void presence_was_prompt(struct presence *presence)
+{
+    for (unsigned i = 0; i < PRESENCE_PROBES && presence->open; i++) {
+        if (presence->probes[i].state != PROBE_OPEN)
+            continue;
+        presence->open--;
+        presence->probes[i].state = PROBE_ON;
+        note_contention(presence, true);
+    }
 }
 
 unsigned presence_resolve(struct presence *presence, double host_ns, double done_ns)

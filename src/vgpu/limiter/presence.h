@@ -38,6 +38,7 @@
 
 enum {
     PRESENCE_PROBES = 512,         /* remembered: some seconds */
+    PRESENCE_FIRST = 64,           /* until then the plain mean says most */
     PRESENCE_ENDS = 256,           /* of kernels of ours: all that may be measured at a time */
     PRESENCE_KINDS = REGION_PARTS, /* of kernels, by their length */
 };
@@ -54,6 +55,8 @@ struct presence {
     double contended;  /* fraction of all recent probes that found us off it */
     double run_chance; /* of as many "on" in a row, if on_device were right */
     unsigned known;    /* probes that on_device rests on */
+    unsigned answered; /* probes, the first PRESENCE_FIRST, */
+    unsigned off;      /* of which so many found us off it */
     struct presence_sums {
         double on, all;               /* moving sums of probes, and */
         double length_ns, charged_ns; /* of lengths, by the launches that a kernel stands for */
@@ -115,6 +118,9 @@ void presence_note_on(struct presence *presence, double host_ns);
 
 /* One did not come back yet, or was still out at that moment. */
 void presence_open(struct presence *presence, double host_ns);
+
+/* The one that did not come back was as prompt as others by its own time: the host looked late. */
+void presence_was_prompt(struct presence *presence);
 
 /* The one that was recorded host_ns after the base did, at done_ns since the base. Returns how many
  * found us off the device. */

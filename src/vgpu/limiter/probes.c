@@ -69,8 +69,10 @@ void limiter_take_late_answer(struct limiter *limiter)
         limiter->ops->query(limiter->gpu, limiter->samples.probe) == EVENT_NOT_YET)
         return;
     limiter->probe.out = false;
-    (void)probe_late_ns(limiter);
-    resolve_probes(limiter);
+    if (probe_late_ns(limiter) > 0 || probe_done_ns(limiter) < 0)
+        resolve_probes(limiter);
+    else
+        presence_was_prompt(&limiter->presence);
 }
 
 /* A look at whether the context is on the device, when one is due: whatever the answers so far, at

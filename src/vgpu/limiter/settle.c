@@ -31,7 +31,7 @@
 
 /* With so many probes the part of the time on the device is half sure: until others were met it
  * seems to be all. */
-#define SURE_PROBES 32
+#define SURE_PROBES 8
 
 /* Of a kernel's time, no less is taken to be ours. */
 #define OURS_LEAST 1e-3
@@ -118,12 +118,19 @@ static bool ran(const struct limiter *limiter, const struct sample *sample,
     return true;
 }
 
-/* Moments in which short kernels ran beside a long one, as far as such were charged: in each of
- * them for all that ran in it. ours: the part of the time that was not other contexts'. */
+/*
+ * Moments in which short kernels ran beside a long one, as far as such were charged: in each of
+ * them for all that ran in it. ours: the part of the time that was not other contexts'. Beside
+ * others more seems to be company than is, and each pays for itself.
+ */
 static double take_shorts_ms(struct limiter *limiter, struct interval interval, double ours)
 {
     struct cover *shorts = &limiter->overlap.shorts;
-    double open_ms = cover_open(shorts, interval);
+    double open_ms;
+
+    if (presence_contended(&limiter->presence))
+        *shorts = (struct cover){0};
+    open_ms = cover_open(shorts, interval);
     double more_ms = MIN(open_ms, limiter->shorts_ns / ours / 1e6);
 
     limiter->shorts_ns -= more_ms * ours * 1e6;
@@ -226,7 +233,9 @@ static double take_passed_ns(struct limiter *limiter, const struct sample *sampl
         return 0;
     wait =
         (struct interval){MAX(launched_ns, ran_in.start_ms * 1e6 + seen_ns) / 1e6, ran_in.start_ms};
-    ran_in.end_ms = MIN(ran_in.end_ms, ran_in.start_ms + seen_ns / 1e6);
+    /* Longer than expected it was for others' slices. */
+    ran_in.end_ms =
+        MIN(ran_in.end_ms, ran_in.start_ms + MIN(seen_ns, 2 * sample->expected_ns) / 1e6);
     (void)cover_take(passed, ran_in);
     if (!sample->was_idle || wait.end_ms - wait.start_ms < PRESENCE_PROMPT_NS / 1e6)
         return 0;
@@ -338,10 +347,16 @@ static double ran_so_far_ns(const struct limiter *limiter, const struct sample *
     return (double)(now_ns - sample->started_ns) * presence_part_so_far(presence, start_ns, end_ns);
 }
 
-/* Of a program without long kernels nothing but all probes tells how much others run. */
+/* Of a program without long kernels nothing but all probes tells how much others run; of one that
+ * begins, nothing but their plain mean. */
 static double on_device(const struct limiter *limiter)
 {
-    return MIN(limiter->presence.on_device, 1 - limiter->presence.contended);
+    const struct presence *presence = &limiter->presence;
+    double on = MIN(presence->on_device, 1 - presence->contended);
+
+    if (presence->answered == 0 || presence->answered == PRESENCE_FIRST)
+        return on;
+    return MIN(on, 1 - (double)presence->off / presence->answered);
 }
 
 void limiter_charge_lost(struct limiter *limiter, const struct sample *sample, int64_t now_ns)
@@ -409,7 +424,8 @@ static bool are_side_by_side(const struct limiter *limiter, int64_t now_ns, bool
 void limiter_look(struct limiter *limiter)
 {
     const int64_t now_ns = limiter_now(limiter);
-    const double known = limiter->presence.known, sure = known / (known + SURE_PROBES);
+    const double answered = limiter->presence.answered;
+    const double sure = answered / (answered + SURE_PROBES);
     bool busy;
 
     samples_look(&limiter->samples, limiter->ops, limiter->gpu);
