@@ -24,8 +24,8 @@
 #define ALLOWED_NS (100e3 + 3 * TRACE_SWITCH_NS)
 #define REST 0.8 /* of what it leaves, and its switches to and fro */
 
-/* Several others take turns: where one ends, kernels of two are there, and two switches more. So does
- * a batch of several, now and then. */
+/* Several others take turns: where one ends, kernels of two are there, and two switches more. So
+ * does a batch of several, now and then. */
 #define TURNS_NS (2 * TRACE_SWITCH_NS)
 
 static const double lengths_ns[] = {20e3, 200e3, 2e6, 20e6};
