@@ -112,6 +112,41 @@ static void clocks_may_run_apart_fast(void **state)
     }
 }
 
+/* Streams that wait for something else pass for company only until it is seen that they are busy
+ * with nothing. */
+static void streams_that_wait_are_no_company(void **state)
+{
+    struct setup setup = {
+        .cores = 20,
+        .tenants = 1,
+        .programs = {program(25e3, 4, 2, 0)},
+    };
+
+    (void)state;
+    setup.programs[0].wait_ns = 2500 * NS_PER_US;
+    assert_near(share_of("a stream of each thread waits 2.5 ms at a time", &setup), 20, 3);
+    setup.programs[0].wait_ns = 10 * NS_PER_MS;
+    assert_near(share_of("10 ms", &setup), 20, 3);
+}
+
+/* A tenant who can hold our stream up, and does so for slowly longer times, seems to have a clock
+ * that runs slower. */
+static void probes_that_are_held_up_are_no_absence(void **state)
+{
+    struct setup setup = {
+        .cores = 30,
+        .tenants = 1,
+        .hold_ns = 500 * NS_PER_US,
+        .hold_period_ns = 1200 * NS_PER_MS,
+        .programs = {program(1e6, 1, 1, 16)},
+    };
+
+    (void)state;
+    assert_near(share_of("probes are held up by up to 0.5 ms", &setup), 30, 7);
+    setup.hold_ns = 3 * NS_PER_MS;
+    assert_near(share_of("3 ms", &setup), 30, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -119,6 +154,8 @@ int main(void)
         cmocka_unit_test(long_kernels_share_what_was_paid_for_short_ones),
         cmocka_unit_test(others_that_are_not_met_yet_are_no_doubt),
         cmocka_unit_test(clocks_may_run_apart_fast),
+        cmocka_unit_test(streams_that_wait_are_no_company),
+        cmocka_unit_test(probes_that_are_held_up_are_no_absence),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

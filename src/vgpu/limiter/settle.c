@@ -126,13 +126,12 @@ static bool ran(const struct limiter *limiter, const struct sample *sample,
 static double take_shorts_ms(struct limiter *limiter, struct interval interval, double ours)
 {
     struct cover *shorts = &limiter->overlap.shorts;
-    double open_ms;
+    double open_ms, more_ms;
 
     if (presence_contended(&limiter->presence))
         *shorts = (struct cover){0};
     open_ms = cover_open(shorts, interval);
-    double more_ms = MIN(open_ms, limiter->shorts_ns / ours / 1e6);
-
+    more_ms = MIN(open_ms, limiter->shorts_ns / ours / 1e6);
     limiter->shorts_ns -= more_ms * ours * 1e6;
     interval.end_ms -= open_ms - more_ms;
     (void)cover_take(shorts, interval);

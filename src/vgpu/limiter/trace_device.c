@@ -118,6 +118,13 @@ void trace_launch(struct trace_device *device, int context, int stream, double l
     device->contexts[context].streams[stream].launched++;
 }
 
+void trace_wait(struct trace_device *device, int context, int stream, int64_t until_ns)
+{
+    push(device, context, stream,
+         (struct trace_item){.order = ++device->launched, .available_ns = until_ns});
+    device->contexts[context].streams[stream].launched++;
+}
+
 void trace_record(struct trace_device *device, int context, int stream, struct trace_event *event,
                   int64_t now_ns)
 {

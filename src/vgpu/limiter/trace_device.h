@@ -83,6 +83,9 @@ void trace_kill(struct trace_device *device, int context);
 
 void trace_launch(struct trace_device *device, int context, int stream, double length_ns,
                   int waits_for, int64_t now_ns);
+/* The stream waits until then, and runs nothing: for a value in memory, or a host function. */
+void trace_wait(struct trace_device *device, int context, int stream, int64_t until_ns);
+/* Seen by the device from then on, or later. */
 void trace_record(struct trace_device *device, int context, int stream, struct trace_event *event,
                   int64_t now_ns);
 

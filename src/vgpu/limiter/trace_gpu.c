@@ -35,6 +35,16 @@ static bool is_captured(const struct process *process, const struct launch *wher
            process->world->now_ns < thread->captures_until_ns;
 }
 
+/* What holds up our own stream. */
+static int64_t hold_of(const struct world *world, const struct launch *where)
+{
+    const struct setup *setup = world->setup;
+
+    if (where || !setup->hold_period_ns)
+        return 0;
+    return world->now_ns % setup->hold_period_ns * setup->hold_ns / setup->hold_period_ns;
+}
+
 static bool gpu_record(void *gpu, void *event, const struct launch *where)
 {
     struct process *process = gpu;
@@ -43,7 +53,7 @@ static bool gpu_record(void *gpu, void *event, const struct launch *where)
     if (is_captured(process, where))
         return false;
     trace_record(&process->world->device, process->context, trace_stream_of(where), event,
-                 process->world->now_ns);
+                 process->world->now_ns + hold_of(process->world, where));
     return true;
 }
 

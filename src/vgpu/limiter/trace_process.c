@@ -15,6 +15,7 @@
 #define CAPTURE_NS 3e6 /* mean */
 #define REBIRTH_NS 1e8
 #define TICK_NS 2500000
+#define WAITS 4 /* and kernels, in a stream that waits */
 
 static bool may_go(struct world *world, struct thread *thread, int64_t *ret_until_ns)
 {
@@ -138,6 +139,20 @@ static void begin_launch(struct process *process, struct thread *thread)
     limiter_calls(process->limiter, &thread->ticket);
 }
 
+/* As often as the stream comes after it: what waits in it stays little. */
+static void choose_launch(struct world *world, struct thread *thread)
+{
+    const struct process *process = thread->process;
+    int stream;
+
+    trace_choose_launch(world, thread);
+    stream = trace_stream_of(&thread->launch);
+    if (process->program.wait_ns && (unsigned)stream % process->program.streams == 0 &&
+        trace_unfinished(&world->device, process->context, stream) < WAITS)
+        trace_wait(&world->device, process->context, stream,
+                   world->now_ns + process->program.wait_ns);
+}
+
 void trace_step_thread(struct world *world, struct thread *thread)
 {
     struct process *process = thread->process;
@@ -150,7 +165,7 @@ void trace_step_thread(struct world *world, struct thread *thread)
     if (!thread->has_launch && begins_capture(world, thread))
         return;
     if (!thread->has_launch)
-        trace_choose_launch(world, thread);
+        choose_launch(world, thread);
     if (process->limiter && thread->cache.limiter == process->limiter &&
         thread->cache.generation == process->limiter->generation &&
         launch_cache_pays(&thread->cache, &thread->launch)) {

@@ -47,6 +47,7 @@ struct program {
     unsigned rare;         /* of so many launches of a thread the last takes rare_ns; 0: none */
     double rare_ns;
     unsigned steps;    /* of so many launches of a thread the n-th takes n times as long; 0: none */
+    int64_t wait_ns;   /* the first stream of each thread waits so long before each kernel */
     bool spins;        /* each second kernel waits for the next one, in another stream; */
     unsigned spares;   /* but so many of them, before one does, don't */
     int64_t starts_ns; /* when it begins to launch */
@@ -64,7 +65,9 @@ struct setup {
                    the others leave idle */
     int64_t marks_ns[MARKS]; /* when the tenants' busy times are noted; ascending */
     double drift;
-    bool filled;    /* the device, by each kernel */
+    bool filled;                     /* the device, by each kernel */
+    int64_t hold_ns, hold_period_ns; /* probes come to the device later the longer the period
+                                        lasts, by up to so much */
     double slowing; /* of each kernel, by each other one of its process that runs: a part */
     struct program programs[PROCESSES];
 };
