@@ -29,7 +29,7 @@ from harness import *
 GUEST = BUILD / "tests/anything"
 
 # What libvgpu says, and may.
-FORESEEN = ["imported has gone", "is refused: its memory is not accounted for", "the memory of graphs is not accounted for", "moves between host and device is not accounted for", "managed memory of graphs can't be charged", "with them the limit is exceeded", "a kernel's local memory", "it may move what the limit has no room for"]
+FORESEEN = ["imported has gone", "is refused: its memory is not accounted for", "the memory of graphs is not accounted for", "moves between host and device is not accounted for", "managed memory of graphs can't be charged", "with them the limit is exceeded", "a kernel's local memory", "and the limit has no room for it", "it may move what the limit has no room for"]
 
 
 class Guest:

@@ -65,7 +65,7 @@ for one in running:
 
 check(highest <= LIMIT + CHUNK, f"never over the limit, but for a chunk that is tried, in {looks} looks during {kills} kills ({took:.0f} s)", highest, LIMIT)
 check(highest > LIMIT // 4, "with memory in use", highest)
-check_equal(words, [], "nobody said a word")
+check_equal([word for word in words if "a context takes" not in word], [], "nobody said a word but of contexts that have no room")
 check_equal(machine.used(), 0, "the device is empty at the end")
 last = start([GUEST, "init", "fill=4M", "say", "wait"], environment)
 last.stdout.readline()

@@ -346,8 +346,8 @@ class Container:
             return False
 
     def hear(self, words):
-        """What is to be said is of managed memory beyond the limit, of what is UNSEEN, and of code that came late."""
-        expected = ["of managed memory exceed the limit and live on the host"]
+        """What is to be said is of managed memory beyond the limit, of contexts that have no room, of what is UNSEEN, and of code that came late."""
+        expected = ["of managed memory exceed the limit and live on the host", "and the limit has no room for it"]
         # With late code what is unseen, or less what is still charged and gone.
         most = UNSEEN + CODE if self.late else UNSEEN
         expected += [f"the driver took {size // MIB} MiB for code" for size in range(PIECE, most + PIECE, PIECE)]
