@@ -425,6 +425,7 @@ static void graphs_do_not(void)
     testing_begin(&t);
     OK(cuGraphCreate(&graph, 0));
     REFUSES(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    OK(cuGraphDestroy(graph));
     pool = managed_pool(CU_MEM_LOCATION_TYPE_DEVICE);
     OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
     REFUSES(cuMemAllocFromPoolAsync(&ptr, PIECE, pool, t.streams[0]));

@@ -26,6 +26,10 @@ enum {
 
 static struct testing t;
 
+/* What a test leaves over stays in reach. */
+static CUgraph graph, clone;
+static CUgraphExec exec;
+
 /* What takes the part of a semaphore, and its counter as others see it. */
 static int counter_file(uint64_t **ret_counter)
 {
@@ -294,18 +298,14 @@ static void in_two_processes(void)
 
 /* As nodes of graphs */
 
-static CUgraphExec capture_between(CUexternalSemaphore wanted, CUexternalSemaphore posted,
-                                   uint64_t value, CUgraph *ret_graph)
+static void capture_between(CUexternalSemaphore wanted, CUexternalSemaphore posted, uint64_t value)
 {
-    CUgraphExec exec;
-
     OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
     await(wanted, 0, t.streams[0]);
     launch(t.streams[0], 1000);
     post(posted, value, t.streams[0]);
-    OK(cuStreamEndCapture(t.streams[0], ret_graph));
-    OK(cuGraphInstantiateWithFlags(&exec, *ret_graph, 0));
-    return exec;
+    OK(cuStreamEndCapture(t.streams[0], &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
 }
 
 static void captured(void)
@@ -317,11 +317,9 @@ static void captured(void)
     CUgraphNode nodes[3];
     CUgraphNodeType type;
     size_t count = 3;
-    CUgraphExec exec;
-    CUgraph graph;
 
     OK(import(TIMELINE, counter_file(&other), &posted));
-    exec = capture_between(wanted, posted, 5, &graph);
+    capture_between(wanted, posted, 5);
     OK(cuGraphGetNodes(graph, nodes, &count));
     HOLDS(count == 3);
     for (int i = 0; i < 3; i++) {
@@ -365,10 +363,9 @@ static void by_hand(void)
 {
     CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL};
     CUDA_EXT_SEM_SIGNAL_NODE_PARAMS params, got;
-    CUgraph graph, child, clone;
+    CUgraph child;
     CUgraphNode wait, signal, found;
     uint64_t *counters[2];
-    CUgraphExec exec;
 
     pair[0] = begin_with(TIMELINE, &counters[0]);
     OK(import(TIMELINE, counter_file(&counters[1]), &pair[1]));
@@ -430,8 +427,6 @@ static void updated(void)
     CUDA_EXT_SEM_SIGNAL_NODE_PARAMS params;
     CUgraphNode node, second;
     uint64_t *counters[2];
-    CUgraphExec exec;
-    CUgraph graph;
 
     pair[0] = begin_with(TIMELINE, &counters[0]);
     OK(import(TIMELINE, counter_file(&counters[1]), &pair[1]));
