@@ -88,8 +88,9 @@ class Judge:
 
     def may_keep(self, call):
         """Whether it may say that no descriptor is made, of what came as one; or that a graph has no managed memory."""
+        last = call.words[-1] if call.words else ""
         if self.setting.managed == "full" and call.name.startswith(("cuGraphAdd", "cuMemAllocFromPoolAsync")):
-            return call.words[-1].endswith(",2") or call.words[-1] in self.captured
+            return last.endswith(",2") or last in self.captured
         return self.imported and call.name in ("cuMemExportToShareableHandle", "cuMemGetHandleForAddressRange")
 
     def may_refuse(self, call, most):
