@@ -24,8 +24,7 @@
 #define ALLOWED_NS (100e3 + 3 * TRACE_SWITCH_NS)
 #define REST 0.8 /* of what it leaves, and its switches to and fro */
 
-/* Several others take turns: where one ends, kernels of two are there, and two switches more. So
- * does a batch of several, now and then. */
+/* Several others take turns: where one ends, kernels of two are there, and two switches more. */
 #define TURNS_NS (2 * TRACE_SWITCH_NS)
 
 static const double lengths_ns[] = {20e3, 200e3, 2e6, 20e6};
@@ -41,7 +40,8 @@ static struct program high_of(double length_ns, unsigned batch, double think_ns)
     return program;
 }
 
-static struct result run(struct program high, const struct program *low, unsigned lows)
+static struct result run(struct program high, const struct program *low, unsigned lows,
+                         uint64_t seed)
 {
     struct setup setup = {
         .cores = WHOLE,
@@ -53,7 +53,29 @@ static struct result run(struct program high, const struct program *low, unsigne
 
     for (unsigned i = 0; i < lows; i++)
         setup.programs[1 + i] = *low;
-    return trace_run(&setup, 7, false);
+    return trace_run(&setup, seed, false);
+}
+
+/* Of so few batches as long ones leave room for, the worst is the 99th of a hundred: the median of
+ * three such. */
+static struct result run_often(struct program high, const struct program *low, unsigned lows)
+{
+    struct result results[3] = {run(high, low, lows, 7)};
+
+    if (high.batch < 2)
+        return results[0];
+    results[1] = run(high, low, lows, 11);
+    results[2] = run(high, low, lows, 17);
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned below = 0;
+
+        for (unsigned j = 0; j < 3; j++)
+            below += results[j].p99_ms < results[i].p99_ms ||
+                     (results[j].p99_ms == results[i].p99_ms && j < i);
+        if (below == 1)
+            return results[i];
+    }
+    return results[0];
 }
 
 static double window_part(const struct result *result, unsigned tenant)
@@ -64,9 +86,9 @@ static double window_part(const struct result *result, unsigned tenant)
 static void judge(struct program high, double low_ns, unsigned lows)
 {
     const struct program low = trace_program(low_ns, WHOLE);
-    const struct result alone = run(high, &low, 0), got = run(high, &low, lows);
+    const struct result alone = run(high, &low, 0, 7), got = run_often(high, &low, lows);
     const double mine = window_part(&got, 0);
-    const double allowed_ns = ALLOWED_NS + (lows > 1 || high.batch > 1 ? TURNS_NS : 0);
+    const double allowed_ns = ALLOWED_NS + (lows > 1 ? TURNS_NS : 0);
     const double bound_ms = PART * (alone.p99_ms + MIN(lows, 2U) * low_ns / 1e6) + allowed_ns / 1e6;
     const double lost = got.batches * 2.0 * TRACE_SWITCH_NS / (END_NS - BEGINS_NS);
     double theirs = 0;
