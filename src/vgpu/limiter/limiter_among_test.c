@@ -147,9 +147,50 @@ static void probes_that_are_held_up_are_no_absence(void **state)
     assert_near(share_of("3 ms", &setup), 30, 4);
 }
 
+/* One that waits for each of its kernels leaves the device again and again. Of kernels that took
+ * long those that are so are told from short ones that waited for a slice. */
+static void others_that_come_and_go_are_not_paid_for(void **state)
+{
+    struct setup setup = {
+        .cores = 64,
+        .tenants = 1,
+        .neighbours = 1,
+        .programs = {program(761e3, 1, 1, 0), program(455e3, 1, 1, 64)},
+    };
+
+    (void)state;
+    setup.programs[0].lengths = LENGTHS_TRICKS;
+    setup.programs[0].shortest_ns = 5e3;
+    setup.programs[1].blocking = true;
+    assert_near(share_of("long kernels among short ones, beside one that comes and goes", &setup),
+                64, 3.5);
+}
+
+/* The first of several kernels side by side that ends is charged for what it ran beside the others:
+ * others' slices then are none of theirs. */
+static void a_slice_of_others_counts_once_for_kernels_side_by_side(void **state)
+{
+    struct setup setup = {
+        .cores = 60,
+        .tenants = 1,
+        .neighbours = 1,
+        .programs = {program(2e6, 1, 4, 0), program(17e6, 1, 1, 4)},
+    };
+
+    (void)state;
+    setup.programs[1].lengths = LENGTHS_TRICKS;
+    setup.programs[1].shortest_ns = 5e3;
+    assert_near(share_of("kernels of 2 ms in four streams", &setup), 60, 2);
+    setup.programs[0].length_ns[1] = 800e3;
+    setup.programs[0].shapes = 2;
+    assert_near(share_of("kernels of 2 and 0.8 ms in four streams", &setup), 60, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_that_come_and_go_are_not_paid_for),
+        cmocka_unit_test(a_slice_of_others_counts_once_for_kernels_side_by_side),
         cmocka_unit_test(what_runs_while_a_launch_waits_for_its_slice_is_paid_for),
         cmocka_unit_test(long_kernels_share_what_was_paid_for_short_ones),
         cmocka_unit_test(others_that_are_not_met_yet_are_no_doubt),

@@ -30,6 +30,21 @@ double cover_open(const struct cover *cover, struct interval interval)
     return MAX(open_ms, 0.0);
 }
 
+struct interval cover_rest(const struct cover *cover, struct interval interval)
+{
+    struct interval rest = interval;
+
+    for (unsigned i = 0; i < OVERLAP_COVERS; i++) {
+        const struct interval *other = &cover->list[i];
+
+        if (other->start_ms <= interval.start_ms)
+            rest.start_ms = MAX(rest.start_ms, other->end_ms);
+        if (other->end_ms >= interval.end_ms)
+            rest.end_ms = MIN(rest.end_ms, other->start_ms);
+    }
+    return rest;
+}
+
 double cover_alone(const struct cover *cover, const struct cover *other, struct interval interval)
 {
     double alone_ms = 0;

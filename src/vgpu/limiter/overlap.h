@@ -40,6 +40,8 @@ struct cover {
 
 /* The part of an interval that is not covered, in ms; 0 of one that ends before it starts. */
 double cover_open(const struct cover *cover, struct interval interval);
+/* An interval without what is covered of its beginning and its end; it may be empty. */
+struct interval cover_rest(const struct cover *cover, struct interval interval);
 /* Of the part that is covered, what is not covered by another one. */
 double cover_alone(const struct cover *cover, const struct cover *other, struct interval interval);
 /* As cover_open(); covers it. */

@@ -48,6 +48,30 @@ static void intervals_in_any_order_add_up_to_their_union(void **state)
     }
 }
 
+static void assert_rest(const struct cover *cover, struct interval of, struct interval wanted)
+{
+    const struct interval rest = cover_rest(cover, of);
+
+    assert_near(rest.start_ms, wanted.start_ms, 0);
+    assert_near(rest.end_ms, wanted.end_ms, 0);
+}
+
+static void what_is_left_is_between_what_was_covered_before(void **state)
+{
+    struct cover cover = {0};
+
+    (void)state;
+    (void)cover_take(&cover, (struct interval){10, 20});
+    (void)cover_take(&cover, (struct interval){30, 40});
+    assert_rest(&cover, (struct interval){15, 35}, (struct interval){20, 30});
+    assert_rest(&cover, (struct interval){20, 25}, (struct interval){20, 25});
+    assert_rest(&cover, (struct interval){5, 35}, (struct interval){5, 30});
+    assert_rest(&cover, (struct interval){5, 50}, (struct interval){5, 50});
+    assert_rest(&cover, (struct interval){50, 60}, (struct interval){50, 60});
+    /* Nothing is left. */
+    assert_true(cover_rest(&cover, (struct interval){12, 18}).start_ms >= 18);
+}
+
 static void what_two_covers_share_is_left_out(void **state)
 {
     struct cover one = {0}, other = {0};
@@ -110,6 +134,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_moment_is_charged_once),
         cmocka_unit_test(intervals_in_any_order_add_up_to_their_union),
+        cmocka_unit_test(what_is_left_is_between_what_was_covered_before),
         cmocka_unit_test(what_two_covers_share_is_left_out),
         cmocka_unit_test(short_kernels_overlap_as_those_measured_did),
         cmocka_unit_test(kernels_that_take_longer_beside_others_fill_the_device),

@@ -8,9 +8,10 @@
 /* What is this unlikely is not chance. */
 #define UNLIKELY 0.01
 
-/* Two times are the same: of a kernel's end, and of a probe right behind it (events are 1.3 us
- * apart on H100). */
-#define SAME_NS 3000.0
+/* A probe is done right behind a kernel's end: events are 1.3 us apart on H100, and told to half a
+ * microsecond. What is left of a kernel when a slice begins ends after that. */
+#define BEHIND_NS 3000.0
+#define TOLD_NS 600.0
 
 /* One probe in thirty can be late for reasons of its own. */
 #define CONTENDED 0.03
@@ -161,11 +162,11 @@ void presence_open(struct presence *presence, double host_ns)
     add(presence, PROBE_OPEN, host_ns);
 }
 
-/* Whether anything of ours ended in between, the last moment included. */
-static bool got_on(const struct presence *presence, double from_ns, double to_ns)
+/* Whether anything of ours ended in between. */
+static bool has_ended(const struct presence *presence, double from_ns, double to_ns)
 {
     for (unsigned i = 0; i < PRESENCE_ENDS; i++) {
-        if (presence->ends_ns[i] > from_ns && presence->ends_ns[i] < to_ns + SAME_NS)
+        if (presence->ends_ns[i] > from_ns && presence->ends_ns[i] < to_ns)
             return true;
     }
     return false;
@@ -179,6 +180,12 @@ static double slice_end_ns(const struct presence *presence)
 
     return presence->slice_ns +
            PRESENCE_SLICE_NS * (1 + (double)(int64_t)(since_ns / PRESENCE_SLICE_NS));
+}
+
+/* A probe was not done before a kernel of ours was, in whose hardware queue it had waited. */
+static bool is_behind(const struct presence *presence, double done_ns)
+{
+    return has_ended(presence, done_ns - BEHIND_NS, done_ns + TOLD_NS);
 }
 
 /* What is known of our slices as one begins: the one that began last before, and until when a
@@ -215,9 +222,10 @@ static struct slices slices_before(struct presence *presence, double recorded_ns
 /* Whether probes are late here on the device, too: one that outlasts the end of a kernel was. */
 static void learn_deferral(struct presence *presence, double at_ns, double done_ns)
 {
-    if (got_on(presence, at_ns, done_ns - 2 * SAME_NS))
+    if (has_ended(presence, at_ns, done_ns - BEHIND_NS))
         presence->prompt_slices = 0;
-    else if (got_on(presence, presence->slice_ns, at_ns) && presence->prompt_slices < PROMPT_SLICES)
+    else if (has_ended(presence, presence->slice_ns, at_ns + BEHIND_NS) &&
+             presence->prompt_slices < PROMPT_SLICES)
         presence->prompt_slices++;
 }
 
@@ -225,12 +233,12 @@ static void learn_deferral(struct presence *presence, double at_ns, double done_
 static enum probe_state late_state(const struct presence *presence, struct slices slices,
                                    double at_ns, double done_ns)
 {
-    if (got_on(presence, done_ns - SAME_NS, done_ns))
+    if (is_behind(presence, done_ns))
         return PROBE_NONE;
     if (at_ns >= slices.from_ns && at_ns < slices.until_ns &&
         presence->prompt_slices < PROMPT_SLICES)
         return PROBE_ON;
-    return got_on(presence, at_ns, done_ns) ? PROBE_ON : PROBE_OFF;
+    return has_ended(presence, at_ns, done_ns - BEHIND_NS) ? PROBE_ON : PROBE_OFF;
 }
 
 static unsigned resolve_open(struct presence *presence, struct slices slices, double done_ns)
@@ -270,8 +278,7 @@ unsigned presence_resolve(struct presence *presence, double host_ns, double done
     learn_deferral(presence, host_ns + presence->least_ns, done_ns);
     off = resolve_open(presence, slices, done_ns);
 
-    /* Right behind a kernel of ours it had waited for that, in its hardware queue. */
-    if (!got_on(presence, done_ns - SAME_NS, done_ns))
+    if (!is_behind(presence, done_ns))
         presence->slice_ns = presence->on_ns = done_ns;
     return off;
 }
@@ -370,18 +377,21 @@ static void tell(_Atomic uint32_t *told, double part)
         atomic_store_explicit(told, (uint32_t)MAX(part * PART_ONE, 1.0), memory_order_relaxed);
 }
 
-/* Adds a kernel, with the probes that fell into it. */
-static double take_into(const struct presence *presence, unsigned which, struct presence_sums *sums,
-                        unsigned on, unsigned all, double weight, double length_ns,
-                        double expected_ns, double *ret_charge_ns)
+static void begin_sums(const struct presence *presence, unsigned which, struct presence_sums *sums,
+                       double weight, double guess)
 {
-    _Atomic uint32_t *told = told_of(presence, which, sums);
-    double ours_ns;
+    if (sums->all > 0)
+        return;
+    sums->all = PRIOR * weight;
+    sums->on = PRIOR * weight * first_part(told_of(presence, which, sums), guess);
+}
 
-    if (sums->all <= 0) {
-        sums->all = PRIOR * weight;
-        sums->on = PRIOR * weight * first_part(told, MIN(expected_ns / length_ns, 1.0));
-    }
+/* Adds a kernel, or what is its own of it, with the probes that fell into that. */
+static double take_into(const struct presence *presence, unsigned which, struct presence_sums *sums,
+                        unsigned on, unsigned all, double weight, double length_ns)
+{
+    double ours_ns, charge_ns;
+
     for (unsigned i = 0; i < all; i++) {
         sums->on = sums->on * SUMS_KEPT + weight * on / all;
         sums->all = sums->all * SUMS_KEPT + weight;
@@ -389,25 +399,36 @@ static double take_into(const struct presence *presence, unsigned which, struct 
         sums->charged_ns *= SUMS_KEPT;
     }
     if (all)
-        tell(told, sums->on / sums->all);
+        tell(told_of(presence, which, sums), sums->on / sums->all);
     sums->length_ns += weight * length_ns;
     ours_ns = sums->length_ns * sums->on / sums->all;
-    *ret_charge_ns = (ours_ns - sums->charged_ns) / weight;
+    charge_ns = (ours_ns - sums->charged_ns) / weight;
     sums->charged_ns = ours_ns;
-    return length_ns * part_by(on, all, sums->on / sums->all);
+    return charge_ns;
 }
 
-double presence_always(struct presence *presence, double start_ns, double end_ns, double length_ns,
-                       double *ret_charge_ns)
+double presence_always(struct presence *presence, double start_ns, double end_ns, double length_ns)
 {
+    struct presence_sums *sums = sums_of(presence->always, length_ns);
     unsigned on, all = count_within(presence, start_ns, end_ns, true, &on);
 
     learn_part(presence, on, all);
-    *ret_charge_ns = length_ns;
     if (!presence_contended(presence))
         return length_ns;
-    return take_into(presence, ALWAYS, sums_of(presence->always, length_ns), on, all, 1, length_ns,
-                     length_ns, ret_charge_ns);
+    begin_sums(presence, ALWAYS, sums, 1, 1);
+    return length_ns * part_by(on, all, sums->on / sums->all);
+}
+
+double presence_charge(struct presence *presence, double start_ns, double end_ns, double own_ns,
+                       double length_ns)
+{
+    struct presence_sums *sums = sums_of(presence->always, length_ns);
+    unsigned on, all;
+
+    if (!presence_contended(presence) || sums->all <= 0)
+        return own_ns;
+    all = count_within(presence, start_ns, end_ns, true, &on);
+    return take_into(presence, ALWAYS, sums, on, all, 1, own_ns);
 }
 
 double presence_doubt(struct presence *presence, double start_ns, double end_ns, double weight,
@@ -415,7 +436,9 @@ double presence_doubt(struct presence *presence, double start_ns, double end_ns,
 {
     unsigned on, all = count_within(presence, start_ns, end_ns, true, &on);
     double length_ns = end_ns - start_ns;
+    struct presence_sums *sums = sums_of(presence->doubt, length_ns);
 
-    return take_into(presence, DOUBT, sums_of(presence->doubt, length_ns), on, all, weight,
-                     length_ns, expected_ns, ret_charge_ns);
+    begin_sums(presence, DOUBT, sums, weight, MIN(expected_ns / length_ns, 1.0));
+    *ret_charge_ns = take_into(presence, DOUBT, sums, on, all, weight, length_ns);
+    return length_ns * part_by(on, all, sums->on / sums->all);
 }

@@ -137,14 +137,19 @@ bool presence_contended(const struct presence *presence);
  * ns: by the probes that fell into it, and where they are few, by those of all kernels that took
  * about as long. Those in which others had a slice are as long as that is, and those without mostly
  * not.
- *
- * What is to be charged makes the sum over all of them right, by what is known now: their lengths'
- * sum times the part of their probes that found us on the device. It may be negative. Where each
+ */
+double presence_always(struct presence *presence, double start_ns, double end_ns, double length_ns);
+
+/*
+ * What is to be charged for it, in ns. Of its time own_ns are its own, between start_ns and end_ns:
+ * what ran beside it was charged for the rest, and for the probes in that. The charge makes the sum
+ * over all kernels that took about length_ns right, by what is known now: the sum of what was their
+ * own times the part of their probes that found us on the device. It may be negative. Where each
  * were charged by the part that was known then, it would be too little: a kernel with more of
  * others' time has more probes, and lowers the part just before it is taken of that one.
  */
-double presence_always(struct presence *presence, double start_ns, double end_ns, double length_ns,
-                       double *ret_charge_ns);
+double presence_charge(struct presence *presence, double start_ns, double end_ns, double own_ns,
+                       double length_ns);
 
 /* The same of a short kernel that took longer than expected, and stands for so many launches: as
  * expected, as long as there are no probes. */

@@ -89,12 +89,11 @@ static void the_first_probe_may_be_late(void **state)
 static void probes_in_a_kernel_say_what_was_ours(void **state)
 {
     struct presence presence;
-    double charge_ns;
 
     (void)state;
     presence_init(&presence, NULL);
-    assert_near(presence_always(&presence, 0, 1e6, 1e6, &charge_ns), 1e6, 0);
-    assert_near(charge_ns, 1e6, 0);
+    assert_near(presence_always(&presence, 0, 1e6, 1e6), 1e6, 0);
+    assert_near(presence_charge(&presence, 0, 1e6, 1e6, 1e6), 1e6, 0);
     for (unsigned i = 0; i < 400; i++) {
         if (i % 4) {
             presence_open(&presence, i * 10e6);
@@ -105,8 +104,8 @@ static void probes_in_a_kernel_say_what_was_ours(void **state)
     }
     assert_true(presence_contended(&presence));
     assert_near(presence_part_so_far(&presence, 0, 4e9), 0.25, 0.01);
-    assert_near(presence_always(&presence, 0, 4e9, 4e9, &charge_ns), 1e9, 4e7);
-    assert_near(charge_ns, 1e9, 4e7);
+    assert_near(presence_always(&presence, 0, 4e9, 4e9), 1e9, 4e7);
+    assert_near(presence_charge(&presence, 0, 4e9, 4e9, 4e9), 1e9, 4e7);
 }
 
 /* One after another; in the slices of others some probes find us off the device. */
@@ -132,6 +131,12 @@ static void run_kernel(struct kernels *kernels, double ours_ns, double others_ns
     kernels->at_ns = end_ns;
 }
 
+static double charge_always(struct kernels *kernels, double start_ns, double length_ns)
+{
+    (void)presence_always(&kernels->presence, start_ns, kernels->at_ns, length_ns);
+    return presence_charge(&kernels->presence, start_ns, kernels->at_ns, length_ns, length_ns);
+}
+
 /* Few of them have a slice of others within, which come when ours is over, and those are ten times
  * as long as the rest. */
 static void what_is_charged_beside_others_adds_up(void **state)
@@ -149,8 +154,7 @@ static void what_is_charged_beside_others_adds_up(void **state)
 
             run_kernel(&kernels, own_ns, others_ns);
             if (always)
-                (void)presence_always(&kernels.presence, start_ns, kernels.at_ns, length_ns,
-                                      &charge_ns);
+                charge_ns = charge_always(&kernels, start_ns, length_ns);
             else
                 (void)presence_doubt(&kernels.presence, start_ns, kernels.at_ns, 1, 100e3,
                                      &charge_ns);
@@ -176,8 +180,7 @@ static void short_kernels_are_not_taken_for_long_ones(void **state)
         double others_ns = i % 100 ? 0 : 4e6;
 
         run_kernel(&kernels, own_ns, others_ns);
-        (void)presence_always(&kernels.presence, start_ns, kernels.at_ns, own_ns + others_ns,
-                              &charge_ns);
+        charge_ns = charge_always(&kernels, start_ns, own_ns + others_ns);
         ours_ns += own_ns * (i % 100 > 0);
         charged_ns += charge_ns * (i % 100 > 0);
     }
@@ -204,6 +207,20 @@ static void a_probe_behind_work_of_ours_tells_nothing(void **state)
     presence_open(&presence, 5e6);
     presence_new_base(&presence);
     assert_int_equal(presence_resolve(&presence, 5e6, 6e6), 0);
+}
+
+/* What is left of a kernel when a slice begins ends right after the probe, and says nothing. */
+static void what_is_left_of_a_kernel_does_not_void_a_probe(void **state)
+{
+    struct presence presence;
+
+    (void)state;
+    presence_init(&presence, NULL);
+    presence_open(&presence, 1e6);
+    presence_note_end(&presence, 2e6 + 1500);
+    assert_int_equal(presence_resolve(&presence, 1e6, 2e6), 1);
+    assert_int_equal(presence.voided, 0);
+    assert_near(presence.slice_ns, 2e6, 0);
 }
 
 static double on_device(struct presence *presence, double from_ns, double to_ns)
@@ -283,7 +300,6 @@ static void late_probes_are_off_a_device_that_answers_at_once(void **state)
 static void a_probe_that_outlasts_its_kernel_was_in_its_slice(void **state)
 {
     struct presence presence;
-    double charge_ns;
 
     (void)state;
     presence_init(&presence, NULL);
@@ -292,15 +308,14 @@ static void a_probe_that_outlasts_its_kernel_was_in_its_slice(void **state)
         (void)presence_resolve(&presence, i * 10e6, i * 10e6 + 5e6);
     }
     presence_open(&presence, 1000.2e6);
-    (void)presence_always(&presence, 1000e6, 1001e6, 1e6, &charge_ns);
-    assert_true(charge_ns > 0.5e6);
+    (void)presence_always(&presence, 1000e6, 1001e6, 1e6);
+    assert_true(presence_charge(&presence, 1000e6, 1001e6, 1e6, 1e6) > 0.5e6);
     assert_near(presence_part_so_far(&presence, 1000e6, 1001e6), presence.on_device, 1e-9);
 }
 
 static void neighbours_that_left_are_forgotten(void **state)
 {
     struct presence presence;
-    double charge_ns;
 
     (void)state;
     presence_init(&presence, NULL);
@@ -309,7 +324,7 @@ static void neighbours_that_left_are_forgotten(void **state)
         (void)presence_resolve(&presence, i * 10e6, i * 10e6 + 0.5e6);
         presence_on(&presence, i * 10e6 + 0.6e6);
     }
-    (void)presence_always(&presence, 0, 1e9, 1e9, &charge_ns);
+    (void)presence_always(&presence, 0, 1e9, 1e9);
     assert_near(presence.on_device, 0.5, 0.1);
     for (unsigned i = 100; i < 110; i++)
         presence_on(&presence, i * 10e6);
@@ -327,6 +342,7 @@ int main(void)
         cmocka_unit_test(what_is_charged_beside_others_adds_up),
         cmocka_unit_test(short_kernels_are_not_taken_for_long_ones),
         cmocka_unit_test(a_probe_behind_work_of_ours_tells_nothing),
+        cmocka_unit_test(what_is_left_of_a_kernel_does_not_void_a_probe),
         cmocka_unit_test(a_late_probe_may_have_been_sent_in_a_slice),
         cmocka_unit_test(late_probes_are_off_a_device_that_answers_at_once),
         cmocka_unit_test(a_probe_that_outlasts_its_kernel_was_in_its_slice),

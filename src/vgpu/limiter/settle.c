@@ -161,21 +161,24 @@ static double take_company_ns(struct limiter *limiter, const struct sample *samp
  * the device was busy for longer, is in what it took. */
 static void finish_always(struct limiter *limiter, struct sample *sample, double length_ns)
 {
-    double part = 1, charge_ns = length_ns, ours;
-    struct interval interval;
+    struct cover *always = &limiter->overlap.always;
+    double charge_ns = length_ns, took_ns = length_ns, all_ns;
+    struct interval interval, own;
 
     if (ran(limiter, sample, &interval)) {
-        double all_ms = interval.end_ms - interval.start_ms;
-
+        all_ns = (interval.end_ms - interval.start_ms) * 1e6;
         length_ns = presence_always(&limiter->presence, interval.start_ms * 1e6,
-                                    interval.end_ms * 1e6, length_ns, &charge_ns);
-        ours = MAX(length_ns / 1e6 / all_ms, OURS_LEAST);
+                                    interval.end_ms * 1e6, took_ns);
         if (sample_has_company(sample))
-            interval.start_ms += take_company_ns(limiter, sample, interval, ours) / 1e6;
-        part = cover_take(&limiter->overlap.always, interval) / all_ms;
+            interval.start_ms +=
+                take_company_ns(limiter, sample, interval, MAX(length_ns / all_ns, OURS_LEAST)) /
+                1e6;
+        own = cover_rest(always, interval);
+        charge_ns = presence_charge(&limiter->presence, own.start_ms * 1e6, own.end_ms * 1e6,
+                                    cover_take(always, interval) * 1e6 * took_ns / all_ns, took_ns);
     }
     learn(limiter, sample, length_ns);
-    limiter_charge(limiter, charge_ns * part - (double)(sample->paid_ns + sample->provisional_ns));
+    limiter_charge(limiter, charge_ns - (double)(sample->paid_ns + sample->provisional_ns));
     note_longest(limiter, length_ns);
 }
 
