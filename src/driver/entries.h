@@ -39,7 +39,8 @@ struct driver_entry {
     uint8_t stream;            /* enum driver_stream */
 };
 
-/* Sorted by name. */
+/* Sorted by name. What is made of the same list as driver/entry_numbers.inc numbers the rows, as
+ * ENTRY_cuInit. */
 extern const struct driver_entry driver_entries[];
 extern const size_t driver_entry_count;
 

@@ -5,6 +5,7 @@
 usage: generate.py KIND entries.txt nvml.txt OUTPUT
 
 KIND  rows        the table and its texts, for entries.c
+      numbers     an enum of the table's rows, by their names
       stubs       a weak not-supported function for every export, for the simulated driver
       sim-map     the simulated driver's version script
       sim-table   its functions, in the order of the table's rows
@@ -44,6 +45,10 @@ def rows(entries: list, _nvml: list) -> str:
         number = 0 if version == "-" else version
         out.append(f"    {{{at[name]}, {at[base]}, {number}, DRIVER_{kind.upper()}, {flavour}}}, /* {name} */")
     return "\n".join(out + ["};"]) + "\n"
+
+
+def numbers(entries: list, _nvml: list) -> str:
+    return "enum {\n" + "".join(f"    ENTRY_{entry[0]},\n" for entry in entries) + "};\n"
 
 
 def stubs(entries: list, _nvml: list) -> str:
@@ -97,6 +102,7 @@ def nvml_fixed(_entries: list, nvml: list) -> str:
 
 KINDS = {
     "rows": rows,
+    "numbers": numbers,
     "stubs": stubs,
     "sim-map": sim_map,
     "sim-table": sim_table,

@@ -11,61 +11,20 @@
 #include "base/lock.h"
 #include "base/util.h"
 #include "driver/entries.h"
+#include "driver/entry_numbers.inc"
 #include "vgpu/graphs.h"
 #include "vgpu/nvml_fixed.h"
 #include "vgpu/vgpu.h"
 
 void *real_functions[REAL_COUNT];
 
-/*
- * Our functions under the names they are exported by. Their types don't matter here. Names are told
- * by where they are in a text: a pointer to each would take the loader's time, and five times its
- * own size in the file.
- */
+/* Our functions under the names they are exported by. Their types don't matter here. */
 #define OURS(name) extern void ours_##name(void) __asm__(#name);
 #define HOOK_DRIVER(name) OURS(name)
 #define HOOK_NVML(name) OURS(name)
 #include "vgpu/hooks.inc"
 #undef HOOK_DRIVER
 #undef HOOK_NVML
-
-#define LENGTH(name) char name[sizeof(#name)];
-#define TEXT(name) #name,
-
-struct hook_names {
-#define HOOK_DRIVER(name) LENGTH(name)
-#define HOOK_NVML(name) LENGTH(name)
-#include "vgpu/hooks.inc"
-#undef HOOK_DRIVER
-#undef HOOK_NVML
-};
-static const struct hook_names hook_names = {
-#define HOOK_DRIVER(name) TEXT(name)
-#define HOOK_NVML(name) TEXT(name)
-#include "vgpu/hooks.inc"
-#undef HOOK_DRIVER
-#undef HOOK_NVML
-};
-
-struct called_names {
-    CALLED_DRIVER(LENGTH)
-    CALLED_NVML(LENGTH)
-};
-static const struct called_names called_names = {CALLED_DRIVER(TEXT) CALLED_NVML(TEXT)};
-
-struct row {
-    uint16_t name_at;
-    uint16_t real; /* enum real_index */
-    bool of_driver;
-};
-
-static const struct row hooks[] = {
-#define HOOK_DRIVER(name) {offsetof(struct hook_names, name), REAL_##name, true},
-#define HOOK_NVML(name) {offsetof(struct hook_names, name), REAL_##name, false},
-#include "vgpu/hooks.inc"
-#undef HOOK_DRIVER
-#undef HOOK_NVML
-};
 
 static void (*const hook_functions[])(void) = {
 #define HOOK_DRIVER(name) ours_##name,
@@ -75,23 +34,52 @@ static void (*const hook_functions[])(void) = {
 #undef HOOK_NVML
 };
 
-static const struct row called[] = {
-#define X(name) {offsetof(struct called_names, name), REAL_##name, true},
-    CALLED_DRIVER(X)
-#undef X
-#define X(name) {offsetof(struct called_names, name), REAL_##name, false},
-        CALLED_NVML(X)
-#undef X
+enum {
+    HOOK_COUNT = ARRAY_SIZE(hook_functions),
 };
 
-static const char *hook_name(size_t i)
-{
-    return (const char *)&hook_names + hooks[i].name_at;
-}
+/* The names of NVML's functions, which no other table has. */
+struct nvml_names {
+#define LENGTH(name) char name[sizeof(#name)];
+#define HOOK_DRIVER(name)
+#define HOOK_NVML(name) LENGTH(name)
+#include "vgpu/hooks.inc"
+#undef HOOK_DRIVER
+#undef HOOK_NVML
+    CALLED_NVML(LENGTH)
+#undef LENGTH
+};
+static const struct nvml_names nvml_names = {
+#define TEXT(name) #name,
+#define HOOK_DRIVER(name)
+#define HOOK_NVML(name) TEXT(name)
+#include "vgpu/hooks.inc"
+#undef HOOK_DRIVER
+#undef HOOK_NVML
+    CALLED_NVML(TEXT)
+#undef TEXT
+};
 
-static const char *called_name(size_t i)
+/*
+ * Where the name of each real function is: in numbers, since a pointer to each would take the
+ * loader's time, and 32 bytes of the file.
+ */
+static const struct {
+    uint16_t at : 15; /* the driver's: the row of driver_entries; NVML's: the place in nvml_names */
+    uint16_t of_driver : 1;
+} real_names[REAL_COUNT] = {
+#define HOOK_DRIVER(name) [REAL_##name] = {ENTRY_##name, true},
+#define HOOK_NVML(name) [REAL_##name] = {offsetof(struct nvml_names, name), false},
+#include "vgpu/hooks.inc"
+    CALLED_DRIVER(HOOK_DRIVER) CALLED_NVML(HOOK_NVML)
+#undef HOOK_DRIVER
+#undef HOOK_NVML
+};
+
+static const char *real_name(size_t i)
 {
-    return (const char *)&called_names + called[i].name_at;
+    return real_names[i].of_driver ? driver_entry_name(&driver_entries[real_names[i].at])
+                                   : (const char *)&nvml_names + real_names[i].at;
 }
 
 extern void unknown_0(void), unknown_1(void), unknown_2(void), unknown_3(void), unknown_4(void),
@@ -105,7 +93,7 @@ enum {
 };
 
 /* Each hook has an export of the driver's, and may have another address by cuGetProcAddress. */
-_Static_assert(2 * 2 * ARRAY_SIZE(hooks) <= POINTER_SLOTS, "the table stays half empty");
+_Static_assert(2 * 2 * HOOK_COUNT <= POINTER_SLOTS, "the table stays half empty");
 
 static struct {
     _Atomic(const void *) real;
@@ -220,11 +208,11 @@ static void note_unknown(const char *name, void *function)
 
 void *hook_by_name(const char *name)
 {
-    /* hooks[] is in the table's order, by name, first the driver's, then NVML's. */
-    for (size_t i = 0; i < ARRAY_SIZE(hooks); i++) {
-        const char *hook = hook_name(i);
+    const struct driver_entry *entry = driver_entry_find(name);
 
-        if (name[0] == hook[0] && name[2] == hook[2] && strcmp(name, hook) == 0)
+    for (size_t i = 0; i < HOOK_COUNT; i++) {
+        if (real_names[i].of_driver ? entry == &driver_entries[real_names[i].at]
+                                    : strcmp(name, real_name(i)) == 0)
             return (void *)hook_functions[i];
     }
     return name[0] == 'n' ? nvml_fixed_find(name) : NULL;
@@ -237,11 +225,11 @@ void *hook_by_name(const char *name)
  */
 static bool add_answer(size_t hook)
 {
-    const struct driver_entry *entry = driver_entry_find(hook_name(hook));
+    const struct driver_entry *entry = &driver_entries[real_names[hook].at];
     cuuint64_t flags;
     void *answer = NULL;
 
-    if (!entry || !entry->version || !REAL(cuGetProcAddress_v2))
+    if (!entry->version || !REAL(cuGetProcAddress_v2))
         return false;
     flags = entry->stream == DRIVER_STREAM_PER_THREAD
                 ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
@@ -264,8 +252,8 @@ void *hook_by_answer(const void *real)
     if (ours || is_asking || atomic_load_explicit(&answers_known, memory_order_acquire))
         return ours;
     is_asking = true;
-    for (size_t i = 0; i < ARRAY_SIZE(hooks); i++)
-        any |= hooks[i].of_driver && add_answer(i);
+    for (size_t i = 0; i < HOOK_COUNT; i++)
+        any |= real_names[i].of_driver && add_answer(i);
     is_asking = false;
     /* A driver that refuses them all is asked again. */
     if (any)
@@ -300,13 +288,9 @@ static void fill_absent(bool of_driver)
 {
     void *absent = of_driver ? (void *)absent_in_driver : (void *)absent_in_nvml;
 
-    for (size_t i = 0; i < ARRAY_SIZE(hooks); i++) {
-        if (hooks[i].of_driver == of_driver && !real_functions[hooks[i].real])
-            real_functions[hooks[i].real] = absent;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(called); i++) {
-        if (called[i].of_driver == of_driver && !real_functions[called[i].real])
-            real_functions[called[i].real] = absent;
+    for (size_t i = 0; i < REAL_COUNT; i++) {
+        if (real_names[i].of_driver == of_driver && !real_functions[i])
+            real_functions[i] = absent;
     }
 }
 
@@ -316,15 +300,12 @@ static void fill(void *library, bool of_driver)
     struct link_map *map = NULL;
     Dl_info info;
 
-    for (size_t i = 0; i < ARRAY_SIZE(hooks); i++) {
-        if (hooks[i].of_driver == of_driver) {
-            real_functions[hooks[i].real] = libc_dlsym(library, hook_name(i));
-            add_pointer(real_functions[hooks[i].real], (void *)hook_functions[i]);
-        }
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(called); i++) {
-        if (called[i].of_driver == of_driver)
-            real_functions[called[i].real] = libc_dlsym(library, called_name(i));
+    for (size_t i = 0; i < REAL_COUNT; i++) {
+        if (real_names[i].of_driver != of_driver)
+            continue;
+        real_functions[i] = libc_dlsym(library, real_name(i));
+        if (i < HOOK_COUNT)
+            add_pointer(real_functions[i], (void *)hook_functions[i]);
     }
     fill_absent(of_driver);
     if (somewhere && dladdr1(somewhere, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map)

@@ -74,6 +74,7 @@
     X(nvmlDeviceGetGpuInstanceId)                                                                  \
     X(nvmlDeviceGetComputeInstanceId)
 
+/* Ours first, in the order of hooks.inc. */
 enum real_index {
 #define HOOK_DRIVER(name) REAL_##name,
 #define HOOK_NVML(name) REAL_##name,
