@@ -18,24 +18,16 @@
 
 void *real_functions[REAL_COUNT];
 
-/* Our functions under the names they are exported by. Their types don't matter here. */
-#define OURS(name) extern void ours_##name(void) __asm__(#name);
-#define HOOK_DRIVER(name) OURS(name)
-#define HOOK_NVML(name) OURS(name)
-#include "vgpu/hooks.inc"
-#undef HOOK_DRIVER
-#undef HOOK_NVML
-
-static void (*const hook_functions[])(void) = {
-#define HOOK_DRIVER(name) ours_##name,
-#define HOOK_NVML(name) ours_##name,
-#include "vgpu/hooks.inc"
-#undef HOOK_DRIVER
-#undef HOOK_NVML
-};
+/* One of each function of ours, from the table's own address: hooks.S. */
+extern const int32_t hook_distances[];
 
 enum {
-    HOOK_COUNT = ARRAY_SIZE(hook_functions),
+    HOOK_COUNT = 0
+#define HOOK_DRIVER(name) +1
+#define HOOK_NVML(name) +1
+#include "vgpu/hooks.inc"
+#undef HOOK_DRIVER
+#undef HOOK_NVML
 };
 
 /* The names of NVML's functions, which no other table has. */
@@ -80,6 +72,11 @@ static const char *real_name(size_t i)
 {
     return real_names[i].of_driver ? driver_entry_name(&driver_entries[real_names[i].at])
                                    : (const char *)&nvml_names + real_names[i].at;
+}
+
+static void *hook_function(size_t i)
+{
+    return (void *)((uintptr_t)hook_distances + hook_distances[i]);
 }
 
 extern void unknown_0(void), unknown_1(void), unknown_2(void), unknown_3(void), unknown_4(void),
@@ -213,7 +210,7 @@ void *hook_by_name(const char *name)
     for (size_t i = 0; i < HOOK_COUNT; i++) {
         if (real_names[i].of_driver ? entry == &driver_entries[real_names[i].at]
                                     : strcmp(name, real_name(i)) == 0)
-            return (void *)hook_functions[i];
+            return hook_function(i);
     }
     return name[0] == 'n' ? nvml_fixed_find(name) : NULL;
 }
@@ -237,7 +234,7 @@ static bool add_answer(size_t hook)
     if (REAL(cuGetProcAddress_v2)(driver_entry_base(entry), &answer, entry->version, flags, NULL) !=
         CUDA_SUCCESS)
         return false;
-    add_pointer(answer, (void *)hook_functions[hook]);
+    add_pointer(answer, hook_function(hook));
     return true;
 }
 
@@ -305,7 +302,7 @@ static void fill(void *library, bool of_driver)
             continue;
         real_functions[i] = libc_dlsym(library, real_name(i));
         if (i < HOOK_COUNT)
-            add_pointer(real_functions[i], (void *)hook_functions[i]);
+            add_pointer(real_functions[i], hook_function(i));
     }
     fill_absent(of_driver);
     if (somewhere && dladdr1(somewhere, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map)
