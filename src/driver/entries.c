@@ -8,14 +8,29 @@
 
 const size_t driver_entry_count = ARRAY_SIZE(driver_entries);
 
-const char *driver_entry_name(const struct driver_entry *entry)
-{
-    return texts + entry->name_at;
-}
-
 const char *driver_entry_base(const struct driver_entry *entry)
 {
     return texts + entry->base_at;
+}
+
+const char *driver_entry_name(const struct driver_entry *entry, char buffer[DRIVER_NAME_MAX])
+{
+    const char *base = driver_entry_base(entry);
+    size_t len = strlen(base);
+
+    memcpy(buffer, base, len);
+    memcpy(buffer + len, endings[entry->ending], sizeof(endings[0]));
+    return buffer;
+}
+
+/* As strcmp() with the entry's name. */
+static int compare_name(const char *name, const struct driver_entry *entry)
+{
+    const char *base = driver_entry_base(entry);
+    size_t len = strlen(base);
+    int order = strncmp(name, base, len);
+
+    return order != 0 ? order : strcmp(name + len, endings[entry->ending]);
 }
 
 const struct driver_entry *driver_entry_find(const char *name)
@@ -24,7 +39,7 @@ const struct driver_entry *driver_entry_find(const char *name)
 
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        int order = strcmp(name, driver_entry_name(&driver_entries[middle]));
+        int order = compare_name(name, &driver_entries[middle]);
 
         if (order == 0)
             return &driver_entries[middle];

@@ -33,10 +33,15 @@ enum driver_stream {
 };
 
 struct driver_entry {
-    uint16_t name_at, base_at; /* in the texts: see below */
-    uint16_t version;          /* from this CUDA version on; 0 = never answered */
-    uint8_t class;             /* enum driver_class */
-    uint8_t stream;            /* enum driver_stream */
+    uint16_t base_at;   /* in the texts: see below */
+    uint16_t version;   /* from this CUDA version on; 0 = never answered */
+    uint8_t class;      /* enum driver_class */
+    uint8_t stream : 1; /* enum driver_stream */
+    uint8_t ending : 7; /* of the name, behind its base: see below */
+};
+
+enum {
+    DRIVER_NAME_MAX = 64, /* with its end; generate.py sees to it */
 };
 
 /* Sorted by name. What is made of the same list as driver/entry_numbers.inc numbers the rows, as
@@ -44,8 +49,8 @@ struct driver_entry {
 extern const struct driver_entry driver_entries[];
 extern const size_t driver_entry_count;
 
-/* The ELF symbol. */
-const char *driver_entry_name(const struct driver_entry *entry);
+/* The ELF symbol: written into the caller's buffer, which it returns. */
+const char *driver_entry_name(const struct driver_entry *entry, char buffer[DRIVER_NAME_MAX]);
 
 /* What cuGetProcAddress knows it by. */
 const char *driver_entry_base(const struct driver_entry *entry);

@@ -19,6 +19,7 @@ import sys
 ASIDE = ("pass",)
 # Of NVML's: no table of the library has a row for them.
 FIXED = ("change", "others")
+NAME_MAX = 64  # entries.h
 # Also intercepted, so that no lookup leaves the process' one driver.
 LINKER = ("dlsym", "dlvsym", "dlmopen")
 
@@ -29,21 +30,34 @@ def read(path: str) -> list:
 
 
 def rows(entries: list, _nvml: list) -> str:
-    """Numbers in place of pointers: the loader has nothing to relocate, and a row is eight bytes."""
-    at, size = {}, 0
-    for text in [entry[0] for entry in entries] + [entry[2] for entry in entries]:
-        if text not in at:
-            at[text] = size
-            size += len(text) + 1
+    """
+    Numbers in place of pointers: the loader has nothing to relocate, and a row is six bytes. A name is its base
+    and an ending ("_v2_ptsz"), of which there are few.
+    """
+    at, endings, size = {}, [], 0
+    for name, _, base, *_ in entries:
+        if not name.startswith(base):
+            sys.exit(f"{name} does not begin as {base} does")
+        if name[len(base) :] not in endings:
+            endings.append(name[len(base) :])
+        if base not in at:
+            at[base] = size
+            size += len(base) + 1
     if size > 1 << 16:
         sys.exit("the names are more than 64 KiB")
+    longest = max(len(ending) for ending in endings) + 1
+    if max(len(base) for base in at) + longest > NAME_MAX:
+        sys.exit(f"a name may be longer than {NAME_MAX}")
     out = ["static const char texts[] ="]
     out += [f'    "{text}\\0"' for text in at]
-    out += [";", "", "const struct driver_entry driver_entries[] = {"]
+    out += [";", "", f"static const char endings[][{longest}] = {{"]
+    out += [f'    "{ending}",' for ending in endings]
+    out += ["};", "", "const struct driver_entry driver_entries[] = {"]
     for name, kind, base, version, stream in entries:
         flavour = "DRIVER_STREAM_LEGACY" if stream == "-" else "DRIVER_STREAM_PER_THREAD"
         number = 0 if version == "-" else version
-        out.append(f"    {{{at[name]}, {at[base]}, {number}, DRIVER_{kind.upper()}, {flavour}}}, /* {name} */")
+        ending = endings.index(name[len(base) :])
+        out.append(f"    {{{at[base]}, {number}, DRIVER_{kind.upper()}, {flavour}, {ending}}}, /* {name} */")
     return "\n".join(out + ["};"]) + "\n"
 
 

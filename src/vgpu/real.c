@@ -68,10 +68,15 @@ static const struct {
 #undef HOOK_NVML
 };
 
-static const char *real_name(size_t i)
+static const char *nvml_name(size_t i)
 {
-    return real_names[i].of_driver ? driver_entry_name(&driver_entries[real_names[i].at])
-                                   : (const char *)&nvml_names + real_names[i].at;
+    return (const char *)&nvml_names + real_names[i].at;
+}
+
+static const char *real_name(size_t i, char buffer[DRIVER_NAME_MAX])
+{
+    return real_names[i].of_driver ? driver_entry_name(&driver_entries[real_names[i].at], buffer)
+                                   : nvml_name(i);
 }
 
 static void *hook_function(size_t i)
@@ -209,7 +214,7 @@ void *hook_by_name(const char *name)
 
     for (size_t i = 0; i < HOOK_COUNT; i++) {
         if (real_names[i].of_driver ? entry == &driver_entries[real_names[i].at]
-                                    : strcmp(name, real_name(i)) == 0)
+                                    : strcmp(name, nvml_name(i)) == 0)
             return hook_function(i);
     }
     return name[0] == 'n' ? nvml_fixed_find(name) : NULL;
@@ -298,9 +303,11 @@ static void fill(void *library, bool of_driver)
     Dl_info info;
 
     for (size_t i = 0; i < REAL_COUNT; i++) {
+        char buffer[DRIVER_NAME_MAX];
+
         if (real_names[i].of_driver != of_driver)
             continue;
-        real_functions[i] = libc_dlsym(library, real_name(i));
+        real_functions[i] = libc_dlsym(library, real_name(i, buffer));
         if (i < HOOK_COUNT)
             add_pointer(real_functions[i], hook_function(i));
     }
