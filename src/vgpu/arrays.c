@@ -6,7 +6,7 @@
  * least. What an array takes beyond that is hidden memory, as NVML shows it (hidden.h).
  *
  * What is mapped later, or in tiles, takes nothing of its own. Memory that was mapped into tiles
- * may outlive its last handle: it counts as given out (virtual.c).
+ * may outlive its last handle: it counts as given out (virtual_share.c).
  */
 
 #include "region/ledger.h"

@@ -4,7 +4,8 @@
  * Memory that processes share by handles of 64 bytes. It is charged to whoever allocated it; who
  * opens it takes none. When its maker frees it, or its context ends, others may have it still: then
  * it is hidden memory, charged until NVML says that it has gone, or, when its maker is dead, what
- * NVML counts for one of the others: as with memory that was given out as a descriptor (virtual.c).
+ * NVML counts for one of the others: as with memory that was given out as a descriptor
+ * (virtual_share.c).
  *
  * A handle does not say who made it: the container's processes note in their region which ones they
  * gave out (region/shares.h). One that is not there is from outside.

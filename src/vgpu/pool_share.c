@@ -2,9 +2,9 @@
 
 /*
  * Pools that processes share. What a pool has is charged to its maker; who imports it, or a pointer
- * of it, takes none. Like memory that is given out as a descriptor (virtual.c) a pool that was
- * given out says who made it, and what is left of it after its end is hidden memory: of its maker,
- * or, when that one is dead, of whoever NVML counts it for.
+ * of it, takes none. Like memory that is given out as a descriptor (virtual_share.c) a pool that
+ * was given out says who made it, and what is left of it after its end is hidden memory: of its
+ * maker, or, when that one is dead, of whoever NVML counts it for.
  */
 
 #include "vgpu/allocations.h"

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What may hold memory that is made apart from its addresses beside our handles and mappings.
+ *
+ * What was given out as a file descriptor may be held by others after our last reference has gone.
+ * It is hidden memory then, charged until the last descriptor is closed (given.h), NVML says that
+ * it went, too, and no other process of the container holds what another one made. What was got as
+ * one takes no new memory, and is charged to whoever made it; when that one has gone and NVML
+ * counts it for us, it is hidden memory of ours. It is not given out once more: its maker sees its
+ * own descriptors alone, and NVML counts for nobody what another one keeps.
+ *
+ * A descriptor carries the pid of who made it, as that of its owner, which the kernel keeps with
+ * the open file and translates for whoever asks. Nothing else reads it.
+ */
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/lock.h"
+#include "vgpu/compute.h"
+#include "vgpu/given.h"
+#include "vgpu/real.h"
+#include "vgpu/virtual_rows.h"
+
+static _Atomic uint64_t imports; /* of what others made, by whichever way it came */
+
+void virtual_share_after_fork(void)
+{
+    atomic_store(&imports, 0);
+}
+
+bool virtual_has_imports(void)
+{
+    return atomic_load(&imports) > 0;
+}
+
+/* The container's other processes look at it. */
+void virtual_count_imports(int64_t more)
+{
+    if (!more)
+        return;
+    atomic_fetch_add(&imports, (uint64_t)more);
+    atomic_fetch_add(&vgpu.region.ext->slots[vgpu.region.slot].imports, (uint64_t)more);
+}
+
+bool virtual_others_import(void)
+{
+    const struct region_ext *ext = vgpu.region.ext;
+
+    for (unsigned i = 0; i < REGION_SLOTS; i++) {
+        if ((int)i != vgpu.region.slot && atomic_load(&ext->slots[i].pid) &&
+            atomic_load(&ext->slots[i].imports))
+            return true;
+    }
+    return false;
+}
+
+/* Giving out */
+
+static pid_t own_pid(void)
+{
+    return (pid_t)syscall(SYS_getpid);
+}
+
+void virtual_mark_descriptor(int fd)
+{
+    (void)fcntl(fd, F_SETOWN, own_pid());
+}
+
+/* With the lock held. */
+static void watch_descriptor(int fd, struct reference_row *row)
+{
+    if (!row->given)
+        row->given = given_new();
+    given_watch(fd, row->given, row->device);
+}
+
+/* Whether no descriptor is made of what came as one. */
+static bool refuses_import(const struct reference_row *row, const char *name)
+{
+    return row && row->imported &&
+           vgpu_refuses(VGPU_WORD_UNACCOUNTED, name,
+                        "nobody could tell when memory that was imported has gone");
+}
+
+/* With the lock held. What is given out of memory that nobody was given yet is closed again. */
+static CUresult export_fd(int *ret_fd, CUmemGenericAllocationHandle handle,
+                          CUmemAllocationHandleType type, unsigned long long flags)
+{
+    AUTOCLOSE int fd = -1;
+    CUresult result = REAL(cuMemExportToShareableHandle)(&fd, handle, type, flags);
+    struct reference_row *row;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    row = references_find(&virtual_rows.made, handle);
+    if (!row && virtual_refuses_unknown("cuMemExportToShareableHandle"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (refuses_import(row, "cuMemExportToShareableHandle"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    virtual_mark_descriptor(fd);
+    if (row)
+        watch_descriptor(fd, row);
+    *ret_fd = take_fd(&fd);
+    return CUDA_SUCCESS;
+}
+
+PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                             CUmemAllocationHandleType type,
+                                             unsigned long long flags)
+{
+    struct reference_row *row;
+    CUresult result;
+
+    if (vgpu_mode() != VGPU_ON || !shareable)
+        return REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+    lock_mutex(&virtual_rows.lock);
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        result = export_fd(shareable, handle, type, flags);
+    else if (refuses_import(references_find(&virtual_rows.made, handle),
+                            "cuMemExportToShareableHandle"))
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    else
+        result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+    row = result == CUDA_SUCCESS ? references_find(&virtual_rows.made, handle) : NULL;
+    if (row)
+        row->shared = true;
+    unlock_mutex(&virtual_rows.lock);
+    return result;
+}
+
+/* With the lock held: whether no descriptor is made of what is mapped there. */
+static bool refuses_mapped(CUdeviceptr ptr, size_t bytes, const char *name)
+{
+    const struct reference_row *row;
+
+    for (size_t at = 0; (row = virtual_next_mapping(ptr, bytes, &at));) {
+        if (refuses_import(references_find(&virtual_rows.made, row->handle), name))
+            return true;
+    }
+    return false;
+}
+
+/* With the lock held: the descriptor is of all that is mapped there. */
+static void watch_mapped(CUdeviceptr ptr, size_t bytes, int fd)
+{
+    const struct reference_row *row;
+
+    for (size_t at = 0; (row = virtual_next_mapping(ptr, bytes, &at));) {
+        struct reference_row *made = references_find(&virtual_rows.made, row->handle);
+
+        if (!made)
+            continue;
+        made->shared = true;
+        watch_descriptor(fd, made);
+    }
+}
+
+bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver, int *ret_fd,
+                          const void *data, CUresult *ret_result)
+{
+    size_t at = 0;
+    bool mapped;
+
+    lock_mutex(&virtual_rows.lock);
+    mapped = virtual_next_mapping(ptr, bytes, &at) != NULL;
+    if (mapped)
+        *ret_result = driver(ret_fd, data);
+    if (mapped && *ret_result == CUDA_SUCCESS &&
+        refuses_mapped(ptr, bytes, "cuMemGetHandleForAddressRange"))
+        *ret_result = CUDA_ERROR_NOT_SUPPORTED; /* the caller closes it */
+    else if (mapped && *ret_result == CUDA_SUCCESS)
+        watch_mapped(ptr, bytes, *ret_fd);
+    unlock_mutex(&virtual_rows.lock);
+    return mapped;
+}
+
+/* Importing */
+
+bool virtual_is_of_container(int fd)
+{
+    const struct region_ext *ext = vgpu.region.ext;
+    int owner = fcntl(fd, F_GETOWN);
+
+    for (unsigned i = 0; owner > 0 && i < REGION_SLOTS; i++) {
+        if (atomic_load(&ext->slots[i].pid) == owner &&
+            atomic_load(&ext->slots[i].pid_namespace) == vgpu.region.self.pid_namespace)
+            return true;
+    }
+    return false;
+}
+
+/* With the lock held. The same handle may have been given out before. */
+static bool remember_import(CUmemGenericAllocationHandle handle)
+{
+    struct reference_row *row = references_find(&virtual_rows.made, handle);
+
+    if (!row) {
+        if (!references_reserve(&virtual_rows.made))
+            return false;
+        row = references_add(&virtual_rows.made, handle);
+        row->shared = row->imported = true;
+        virtual_count_imports(1);
+    }
+    row->handles++;
+    return true;
+}
+
+/* The driver is asked first, since it is its affair to say what is no import at all. */
+PUBLIC CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                               void *shareable, CUmemAllocationHandleType type)
+{
+    CUmemGenericAllocationHandle made = 0;
+    CUresult result;
+
+    if (vgpu_mode() == VGPU_DENIED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (vgpu_mode() != VGPU_ON || !handle)
+        return REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
+    lock_mutex(&virtual_rows.lock);
+    result = REAL(cuMemImportFromShareableHandle)(&made, shareable, type);
+    if (result == CUDA_SUCCESS &&
+        (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+         !virtual_is_of_container((int)(intptr_t)shareable)) &&
+        vgpu_refuses(VGPU_WORD_IMPORT, "cuMemImportFromShareableHandle",
+                     "no living process of this container made that memory")) {
+        (void)REAL(cuMemRelease)(made);
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (result == CUDA_SUCCESS && !remember_import(made)) {
+        (void)REAL(cuMemRelease)(made);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    unlock_mutex(&virtual_rows.lock);
+    if (result == CUDA_SUCCESS) {
+        *handle = made;
+        (void)watch_start();
+    }
+    return result;
+}
+
+/* What holds memory unseen (bound.c) */
+
+/* With the lock held: the driver knows it, and nobody was given it. */
+static bool is_stranger(CUmemGenericAllocationHandle handle)
+{
+    CUmemAllocationProp prop;
+
+    return !references_find(&virtual_rows.made, handle) &&
+           REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, handle) == CUDA_SUCCESS;
+}
+
+bool virtual_mark_held(CUmemGenericAllocationHandle handle, const char *name)
+{
+    struct reference_row *row;
+    bool passes = true;
+
+    lock_mutex(&virtual_rows.lock);
+    row = references_find(&virtual_rows.made, handle);
+    if (row)
+        row->held = true;
+    else if (is_stranger(handle))
+        passes = !virtual_refuses_unknown(name);
+    unlock_mutex(&virtual_rows.lock);
+    return passes;
+}
+
+/* The memory that an address is mapped to, 0 for none. */
+static CUmemGenericAllocationHandle mapped_at(CUdeviceptr ptr)
+{
+    const struct reference_row *row;
+    CUmemGenericAllocationHandle handle;
+    size_t at = 0;
+
+    lock_mutex(&virtual_rows.lock);
+    row = virtual_next_mapping(ptr, 1, &at);
+    handle = row ? row->handle : 0;
+    unlock_mutex(&virtual_rows.lock);
+    return handle;
+}
+
+bool virtual_mark_held_at(CUdeviceptr ptr, const char *name)
+{
+    CUmemGenericAllocationHandle handle = mapped_at(ptr);
+
+    return !handle || virtual_mark_held(handle, name);
+}
