@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* One pool, for the files that know it from the inside: pools.c and pool_alloc.c. */
+/* One pool, for the files that know it from the inside; pools.c keeps the table of them. */
 
 #include "vgpu/pools.h"
 
@@ -29,6 +29,16 @@ struct pool {
 /* The pool of a handle, NULL when it is not known. No lock: what is there stays in its slot
  * while it lives. */
 struct pool *pool_find(CUmemoryPool handle);
+
+/* With the lock: the next pool that lives, from a place on; NULL: there is none. */
+struct pool *pool_next(unsigned *at);
+
+/* With the lock: the device is the one that it is charged to, NULL for nobody. NULL when there are
+ * too many pools. */
+struct pool *pool_add(CUmemoryPool handle, struct vgpu_device *device);
+
+/* With the lock. */
+void pool_remove(struct pool *pool, CUmemoryPool handle);
 
 /* One that we did not see made is a device's own. NULL: it is none that anybody knew of. */
 struct pool *pool_meet(CUmemoryPool handle);
@@ -58,6 +68,13 @@ uint64_t pool_reserved_units(const struct pool *pool);
 
 /* Bytes that it has and nobody else, in whatever pieces. */
 uint64_t pool_room(const struct pool *pool);
+
+/* Bytes of it that are given out, or POOL_UNKNOWN. */
+#define POOL_UNKNOWN UINT64_MAX
+uint64_t pool_used(const struct pool *pool);
+
+/* Whether it has all back, and the device as well: what is freed may wait for its stream. */
+bool pool_is_empty(const struct pool *pool);
 
 /* With the lock: so many units are charged for it. */
 void pool_set_charged(struct pool *pool, uint64_t units);
