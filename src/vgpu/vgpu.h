@@ -8,28 +8,39 @@
  * handler or changes the process' state, it needs nothing but libc, and it does nothing before the
  * first CUDA or NVML call. Where it can't do its work it says so once on stderr and refuses GPU
  * memory: a container is never silently unlimited.
- *
- *   real.c     the driver's and NVML's own functions
- *   elf.c      libc's own dlsym, which ours hides
- *   resolve.c  lookups: dlsym, dlvsym, cuGetProcAddress give out our functions for the driver's
- *   entry.S    what can't be written in C: calls whose arguments or caller must stay as they are
- *   source.c   where limits come from; attach.c attaching to the region, devices, fork
- *   account.c  charges; say.c words on stderr
- *   allocations.c  what this process holds, by handle
- *   grant.c    an allocation on its way; pages.c what it takes
- *   memory.c   linear memory; arrays.c arrays; virtual.c memory that is mapped, bound.c what holds
- * it beside; external.c other interfaces' memory; ipc.c what processes share by handles; managed.c
- * managed memory; host.c the host's; pools.c, pool_alloc.c, pool_share.c pools
- *   graphs.c   what is made executable; graph_nodes.c, graph_walk.c, graph_demand.c, graph_homes.c
- * what it is made of, takes, and where it runs; graph_launch.c launches that allocate
- *   contexts.c, context_make.c, context_end.c, primary.c, green.c contexts; checkpoint.c processes
- * that come back; modules.c, code.c code; heaps.c heaps and stacks; hidden.c, overhead.c what the
- * driver takes for itself, usage.c what NVML says of it
- *   query.c    what a program may see; nvml.c, nvml_usage.c NVML, nvml_fixed.c what has one answer
- *   launch.c   launches; launch_seldom.c cooperative ones and those of graphs; captures.c what is
- * captured; transfer.c setting memory and copies; explain.c what is told of them; compute.c,
- * compute_spread.c, watch.c the limiters of this process; limiter/ the compute share
  */
+
+/* clang-format off */
+/*
+ * lookups    real.c the driver's and NVML's own functions, hooks.S where ours are; elf.c libc's own
+ *            dlsym, which ours hides, own_time.c its own clock; resolve.c dlsym, dlvsym,
+ *            cuGetProcAddress give out our functions for the driver's; entry.S calls whose
+ *            arguments or caller must stay as they are
+ * limits     source.c where they come from; attach.c attaching to the region, devices, fork;
+ *            account.c charges; say.c words on stderr
+ * memory     allocations.c what this process holds, by handle; grant.c an allocation on its way,
+ *            pages.c what it takes; memory.c linear memory; arrays.c arrays; managed.c managed
+ *            memory, managed_variables.c, prefetch.c; host.c the host's; ipc.c what processes share
+ *            by handles; external.c other interfaces' memory
+ * mapped     virtual.c memory that is made apart from its addresses; virtual_map.c where it is
+ *            mapped; virtual_share.c, dma_buf.c who else has it, given.c until when; references.c
+ *            how often it is held; bound.c what holds it beside
+ * pools      pools.c what they have; pool_make.c the program's, pool_host.c ours on the host;
+ *            pool_alloc.c what is allocated of them; pool_share.c pools of several processes
+ * graphs     graphs.c what is made executable; graph_nodes.c, graph_walk.c, graph_demand.c,
+ *            graph_homes.c what it is made of, takes, and where it runs; graph_launch.c launches
+ *            that allocate
+ * contexts   contexts.c, context_make.c, context_end.c, primary.c, green.c; checkpoint.c processes
+ *            that come back; modules.c, code.c code; heaps.c heaps and stacks; hidden.c, overhead.c
+ *            what the driver takes for itself, usage.c what NVML says of it
+ * answers    query.c, pointer.c what a program may see; nvml.c, nvml_usage.c NVML, nvml_fixed.c
+ *            what has one answer
+ * compute    launch.c launches; captures.c, capturing.c what is captured; transfer.c setting memory
+ *            and copies; explain.c what is told of them; stream_make.c streams; compute.c,
+ *            compute_rows.c, compute_spread.c, watch.c the limiters of this process; compute_gpu.c
+ *            the driver as they see it, events.c what they measure by; limiter/ the compute share
+ */
+/* clang-format on */
 
 #include <pthread.h>
 #include <stdatomic.h>
