@@ -8,11 +8,9 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/util.h"
-#include "driver/nvml.h"
 #include "model/mig_allocations.h"
 #include "node/nvidia/allocations.h"
 #include "node/nvidia/cards.h"
@@ -20,21 +18,18 @@
 #include "node/nvidia/driver.h"
 #include "node/nvidia/edits.h"
 #include "node/nvidia/guest.h"
-#include "node/nvidia/health.h"
 #include "node/nvidia/instances.h"
 #include "node/nvidia/links.h"
 #include "node/nvidia/made.h"
 #include "node/nvidia/node_config.h"
 #include "node/nvidia/sizes.h"
-#include "nvml/events.h"
+#include "node/nvidia/watched.h"
 #include "nvml/find.h"
 #include "nvml/report.h"
 
 #define ENDPOINT "nvidia-gpu.sock"
 
 enum {
-    WATCH_MS = 500,             /* no longer than a plugin that ends waits for its threads */
-    WATCH_AGAIN_S = 1,          /* after a failure */
     INSTANCES_PER_CARD = 7,     /* as many as any card can have */
     ALLOCATIONS_MAX = 64 << 10, /* bytes of an annotation */
 };
@@ -48,19 +43,15 @@ struct nvidia_node {
     struct edits_source source;
     struct node_way way;
     struct driver *driver;
-    struct nvml *nvml;          /* find()'s; NULL: not opened yet */
-    struct nvml_events *events; /* watch()'s; NULL: not opened yet */
-    bool stale;                 /* watch()'s: the events are to be opened again */
+    struct nvml *nvml; /* find()'s; NULL: not opened yet */
+    struct watched watched;
 
     enum mig_strategy strategy;
     struct sizes *sizes; /* NULL: not measured here */
     struct made *made;   /* with mode mig: the instances that we make; else NULL */
 
-    pthread_mutex_t lock; /* of find() and watch(), for what follows */
+    pthread_mutex_t lock; /* of find() and offer() */
     struct mig_profiles profiles;
-    struct health health;
-    enum nvml_watch watches[NVML_EVENTS_MAX];      /* 0: not known yet */
-    char uuids[NVML_EVENTS_MAX][DEVICE_UUID_SIZE]; /* by NVML's index, as found last */
 };
 
 /* Starting */
@@ -88,14 +79,14 @@ static int read_strategy(struct nvidia_node *node, const struct node_setup *setu
         return error_set(err, -EINVAL, "MIG strategy \"%.32s\" is none of none, single, mixed",
                          text);
     if (node->strategy != MIG_STRATEGY_NONE)
-        node->health.split = HEALTH_SPLIT_SERVED;
+        node->watched.health.split = HEALTH_SPLIT_SERVED;
     if (strcmp(node->mode, MIG_MODE) != 0)
         return 0;
     if (node->strategy != MIG_STRATEGY_NONE)
         return error_set(err, -EINVAL,
                          "with operatingmode mig, instances are made by the plugin, and "
                          "--mig-strategy must be none");
-    node->health.split = HEALTH_SPLIT_WANTED;
+    node->watched.health.split = HEALTH_SPLIT_WANTED;
     node->config.memory_scaling = node->config.cores_scaling = 1;
     node->config.split_count = INSTANCES_PER_CARD;
     return made_new(setup->host, &node->config, node->options->procfs, &node->made, err);
@@ -157,7 +148,7 @@ static void nvidia_node_stop(void *data)
 
     if (!node)
         return;
-    nvml_events_close(node->events);
+    watched_deinit(&node->watched);
     nvml_close(node->nvml);
     driver_free(node->driver);
     sizes_free(node->sizes);
@@ -176,12 +167,13 @@ static void read_list(const char *name, const char *text, struct xid_list *list)
 
 static void read_checks(struct nvidia_node *node)
 {
-    struct health *health = &node->health;
+    const struct nvidia_node_options *options = node->options;
+    struct xid_rules *rules = &node->watched.health.rules;
 
-    read_list("DP_DISABLE_HEALTHCHECKS", node->options->disabled_checks, &health->rules.disabled);
-    read_list("DP_ENABLE_HEALTHCHECKS", node->options->enabled_checks, &health->rules.enabled);
-    health->quiet_ns = (int64_t)node->options->health_quiet_ms * NS_PER_MS;
-    if (xid_rules_are_off(&health->rules))
+    read_list("DP_DISABLE_HEALTHCHECKS", options->disabled_checks, &rules->disabled);
+    read_list("DP_ENABLE_HEALTHCHECKS", options->enabled_checks, &rules->enabled);
+    node->watched.health.quiet_ns = (int64_t)options->health_quiet_ms * NS_PER_MS;
+    if (xid_rules_are_off(rules))
         log_info("by DP_DISABLE_HEALTHCHECKS nothing counts but whether NVML answers");
 }
 
@@ -203,6 +195,7 @@ static int nvidia_node_start(const struct node_setup *setup, void **ret_node,
         return error_set(err, -ENOMEM, "no memory");
     node->options = setup->own;
     (void)pthread_mutex_init(&node->lock, NULL);
+    watched_init(&node->watched);
     read_checks(node);
     r = read_config(node, setup, err);
     if (r == 0)
@@ -265,35 +258,10 @@ static int open_nvml(struct nvidia_node *node, struct error *err)
     return r < 0 ? r : find_simulated(node, err);
 }
 
-/* Sets health and why of the cards that NVML answers for; of the others why alone. */
-static void judge(struct nvidia_node *node, struct card *card)
-{
-    enum nvml_watch watch;
-    struct nvml_health reading;
-    struct error why = ERROR_INIT;
-
-    if (nvml_read_health(node->nvml, card->index, &reading, &why) < 0) {
-        card->healthy = false;
-        COPY_TEXT(card->why, why.text);
-        return;
-    }
-    (void)pthread_mutex_lock(&node->lock);
-    if (card->index < NVML_EVENTS_MAX)
-        COPY_TEXT(node->uuids[card->index], card->uuid);
-    health_judge(&node->health, &reading, clock_now_ns(), card);
-    watch = card->index < NVML_EVENTS_MAX ? node->watches[card->index] : NVML_WITHOUT_EVENTS;
-    (void)pthread_mutex_unlock(&node->lock);
-    if (card->healthy && watch == NVML_UNWATCHED && !xid_rules_are_off(&node->health.rules)) {
-        card->healthy = false;
-        COPY_TEXT(card->why, "its events can't be watched");
-    }
-}
-
 static void add_health(struct nvidia_node *node, const struct cards *cards,
                        struct nvml_card *reported)
 {
     const struct card *card = cards_get(cards, reported->device.uuid);
-    const struct health_card *record;
     struct nvml_health reading;
 
     if (!card)
@@ -306,10 +274,7 @@ static void add_health(struct nvidia_node *node, const struct cards *cards,
         reported->corrected = reading.corrected;
         reported->uncorrected = reading.uncorrected;
     }
-    (void)pthread_mutex_lock(&node->lock);
-    record = health_find(&node->health, card->uuid);
-    reported->failures = record ? record->errors : 0;
-    (void)pthread_mutex_unlock(&node->lock);
+    reported->failures = watched_errors(&node->watched, card->uuid);
 }
 
 /* For the monitor, which may have no access to the cards, and knows nothing of their errors. */
@@ -362,7 +327,7 @@ static int nvidia_node_find(void *data, const struct cards *known, struct cards 
     if (node->made)
         made_settle(node->made, node->nvml, ret_cards);
     for (size_t i = 0; i < ret_cards->count; i++)
-        judge(node, &ret_cards->items[i]);
+        watched_judge(&node->watched, node->nvml, &ret_cards->items[i]);
     write_report(node, ret_cards);
     find_instances(node, known, ret_cards);
     links_find(node->nvml, known, ret_cards);
@@ -409,102 +374,11 @@ static void nvidia_node_offer(void *data, struct node_offer *offer)
     (void)pthread_mutex_unlock(&node->lock);
 }
 
-/* Events */
-
-/* Whether the cards are to be looked at. Events of cards that are not offered are nobody's. */
-static bool take_event(struct nvidia_node *node, const struct nvml_event *event)
-{
-    char uuid[DEVICE_UUID_SIZE] = "";
-    bool counts = false;
-
-    (void)pthread_mutex_lock(&node->lock);
-    if (event->index >= 0)
-        COPY_TEXT(uuid, node->uuids[event->index]);
-    if (event->index < 0 || uuid[0])
-        counts = health_event(&node->health, event->index < 0 ? NULL : uuid, event->type,
-                              event->data, clock_now_ns());
-    (void)pthread_mutex_unlock(&node->lock);
-    if (event->type == NVML_EVENT_XID)
-        log_info("card %s: XID %llu%s", uuid[0] ? uuid : "unknown", (unsigned long long)event->data,
-                 counts ? "" : ", which does not count");
-    return counts || event->type == NVML_EVENT_RECOVERY_ACTION;
-}
-
-/* What the former set still has is not lost: it is emptied after the new one is open. */
-static void close_events(struct nvidia_node *node, struct nvml_events *events)
-{
-    struct nvml_event event;
-
-    while (events && nvml_events_wait(events, 0, &event, NULL) > 0)
-        (void)take_event(node, &event);
-    nvml_events_close(events);
-}
-
-static int open_events(struct nvidia_node *node, struct error *err)
-{
-    struct nvml_events *former = node->events;
-    int r = nvml_events_open(node->nvml, &node->events, err);
-
-    if (r < 0)
-        return r;
-    close_events(node, former);
-    node->stale = false;
-    (void)pthread_mutex_lock(&node->lock);
-    for (unsigned i = 0; i < NVML_EVENTS_MAX; i++) {
-        node->watches[i] = nvml_events_watch(node->events, i);
-        node->stale |= node->uuids[i][0] && node->watches[i] == NVML_UNWATCHED;
-    }
-    (void)pthread_mutex_unlock(&node->lock);
-    return 0;
-}
-
-/* Whether nobody waits for events, and why, for the cards' sake. */
-static bool set_unwatched(struct nvidia_node *node, const char *why)
-{
-    bool changed;
-
-    (void)pthread_mutex_lock(&node->lock);
-    changed = !node->health.unwatched[0] != !why[0];
-    COPY_TEXT(node->health.unwatched, why);
-    (void)pthread_mutex_unlock(&node->lock);
-    return changed;
-}
-
-/* A set that failed is opened anew, as is one that lacks a card. */
-static int wait_events(struct nvidia_node *node, struct error *err)
-{
-    struct nvml_event event;
-    int r = 0;
-
-    if (!node->events || node->stale)
-        r = open_events(node, err);
-    if (r == 0)
-        r = nvml_events_wait(node->events, WATCH_MS, &event, err);
-    if (r > 0)
-        return take_event(node, &event);
-    if (r < 0)
-        node->stale = true;
-    return r;
-}
-
 static int nvidia_node_watch(void *data, struct error *err)
 {
-    const struct timespec pause = {.tv_sec = WATCH_AGAIN_S};
     struct nvidia_node *node = data;
-    bool was_stale = node->stale;
-    int r;
 
-    r = xid_rules_are_off(&node->health.rules) ? -ENOSYS : wait_events(node, err);
-    if (r >= 0)
-        return set_unwatched(node, "") || r > 0 || was_stale;
-    /* What befalls other cards until a set is opened anew is not told again. */
-    if (was_stale)
-        (void)nanosleep(&pause, NULL);
-    /* Of a lost card find() knows; an old NVML has no events to miss. */
-    if (r == -ENODEV || r == -ENOSYS)
-        return set_unwatched(node, "") || r == -ENODEV;
-    (void)set_unwatched(node, err->text);
-    return r;
+    return watched_wait(&node->watched, node->nvml, err);
 }
 
 static int nvidia_node_annotate(void *data, const struct cards *cards, struct arena *arena,
