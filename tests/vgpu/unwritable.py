@@ -55,13 +55,15 @@ MADE = [
 ]
 
 
-def begin(machine, **more):
+def begin(**more):
+    """A machine, and a program with a pool, a module and a stream on it."""
+    machine = Machine(gpus=1, memory=4 * GIB, context=CONTEXT)
     one = Caller(limited_environment(machine, memory=LIMIT, **more)).begin()
     one.must("cuDeviceGetDefaultMemPool", f"n{slot('pool')}", 0)
     one.must("cuModuleLoadData", f"n{slot('module')}", CODE)
     one.must("cuStreamCreate", f"n{slot('stream')}", 1)
     settle(machine, one)
-    return one
+    return machine, one
 
 
 def settle(machine, one):
@@ -69,43 +71,38 @@ def settle(machine, one):
     wait_until(lambda: machine.used(one.pid) == one.charged(), 5)
 
 
-def check_rest(machine, one, sentence):
-    """All that is not charged can be had, and no more."""
+def check_end(machine, one, sentence):
+    """All that is not charged can be had, and no more; with the program it has gone."""
     free, _ = one.info()
     codes = [one.call("cuMemAlloc_v2", f"n{slot('ptr', n)}", bytes) for n, bytes in ((1, free), (2, 1))]
     check_equal((codes, machine.used(one.pid)), ([0, OUT_OF_MEMORY], LIMIT), sentence)
+    one.kill()
+    check_equal(machine.used(), 0, "and nothing stays")
 
 
 def check_cleared(**more):
-    machine = Machine(gpus=1, memory=4 * GIB, context=CONTEXT)
-    one = begin(machine, **more)
+    machine, one = begin(**more)
     for name, *words in CLEARED:
         if HALF in words and SANITIZER:  # which forbids what is not aligned
             continue
         before = machine.used(one.pid), one.charged()
         got = one.call(name, *words), machine.used(one.pid), one.charged()
         check_equal(got, (FAULTS, *before), f"{name} to {words}: it faults, and nothing is taken or charged")
-    check_rest(machine, one, "the limit is whole")
-    one.kill()
-    check_equal(machine.used(), 0, "and nothing stays")
+    check_end(machine, one, "the limit is whole")
 
 
 def check_made():
-    machine = Machine(gpus=1, memory=4 * GIB, context=CONTEXT)
-    one = begin(machine)
+    machine, one = begin()
     for name, *words in MADE:
         check_equal(one.call(name, *words), FAULTS, f"{name}: it faults")
         settle(machine, one)
         check_equal(one.charged(), machine.used(one.pid), f"{name}: charged is what the device holds")
-    check_rest(machine, one, "all else of the limit can be had")
-    one.kill()
-    check_equal(machine.used(), 0, "and nothing stays")
+    check_end(machine, one, "all else of the limit can be had")
 
 
 def check_variable():
     """A variable in managed memory is paid for once, however often its place can't be told."""
-    machine = Machine(gpus=1, memory=4 * GIB, context=CONTEXT)
-    one = begin(machine)
+    machine, one = begin()
     before = one.charged()
     for words in ((NOWHERE, "o8"), ("o8", NOWHERE), ("o8", "o8")):
         result = one.call("cuModuleGetGlobal_v2", *words, MODULE, b"variable")
@@ -118,8 +115,7 @@ def check_variable():
 
 def check_captured():
     """What becomes a graph's is taken under a lock that the end of the capture waits for."""
-    machine = Machine(gpus=1, memory=4 * GIB, context=CONTEXT)
-    one = begin(machine)
+    machine, one = begin()
     before = one.charged()
     one.must("cuStreamBeginCapture_v2", STREAM, 2)
     check_equal(one.call("cuMemAllocAsync", NOWHERE, PIECE, STREAM), FAULTS, "in a capture it faults")
