@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+/* clang-format off */
 /*
  * Calls whatever entry point of the driver or of NVML it is told to, with whatever arguments, and
  * says what came of it. anything.py draws the calls, and compares what a bare program is answered
@@ -45,15 +46,18 @@
  *                           that the driver puts there on success is the slot's
  *   ASLOT,DEVICE,BYTES      the same for a node of any type
  *   CSLOT,HANDLE,TYPE,COUNT points to the parameters of a graph's conditional node: the condition
- * that is in slot HANDLE, so many bodies; the first one is the slot's dSLOT[,SLOT...] points to a
- * list of the words in slots qSLOT,GX,NS             points to the parameters of a graph's kernel:
- * function, blocks, length mSLOT,SLOT,NS[;...]     points to a list of launches on several devices:
- * function, stream
+ *                           that is in slot HANDLE, so many bodies; the first one is the slot's
+ *   dSLOT[,SLOT...]         points to a list of the words in slots
+ *   qSLOT,GX,NS             points to the parameters of a graph's kernel: function, blocks, length
+ *   mSLOT,SLOT,NS[;...]     points to a list of launches on several devices: function, stream
  *
  * The answer to a call is the result and a word for each of n, w, a, A, C, o, v, x, s, f. Slots are
  * in groups of 32, one for each kind of handle; slot 0 is NULL. The result of a call that faults at
  * memory which can't be written (u) is -11, and the program goes on.
  */
+/* clang-format on */
+
+#include "anything.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -81,7 +85,6 @@ enum {
     ARGUMENTS = 12,
     SLOTS = 1024,
     GROUP = 32, /* slots of one kind of handle */
-    THREADS = 8,
     TEXTS = 192,
     SCRATCH = 4096, /* bytes behind one argument */
     ANSWER = 65536,
@@ -90,34 +93,6 @@ enum {
     BLOBS = 64,
     BLOB_SIZE = 64,
 };
-
-#ifdef UNLINKED /* for drivers that have not all of them */
-#define LINKED(export) NULL
-#else
-#define LINKED(export) ((void *)export)
-#define ENTRY(export, class, base, version, stream) extern void export(void);
-#include "reach_names.inc"
-#undef ENTRY
-#endif
-
-static const struct entry {
-    const char *name, *base;
-    int version; /* 0: cuGetProcAddress does not know it */
-    bool per_thread;
-    void *linked;
-} entries[] = {
-#define ENTRY(export, class, base, version, stream)                                                \
-    {#export, base, version, (stream)[0] != '-', LINKED(export)},
-#include "reach_names.inc"
-#undef ENTRY
-};
-
-enum {
-    ENTRIES = sizeof(entries) / sizeof(entries[0]),
-};
-
-typedef int any_fn(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-                   uint64_t, uint64_t, uint64_t, uint64_t);
 
 struct blob {
     char bytes[BLOB_SIZE];
@@ -210,8 +185,6 @@ struct argument {
 static uint64_t slots[SLOTS];
 static char *texts[TEXTS];
 static struct blob blobs[BLOBS];
-static void *library, *nvml;
-static cu_proc_v2_fn *get_proc;
 static char answers[ANSWER];
 static size_t answered;
 
@@ -226,79 +199,6 @@ __attribute__((format(printf, 1, 2))) static void answer(const char *fmt, ...)
         (void)!write(STDOUT_FILENO, answers, answered);
         answered = 0;
     }
-}
-
-/* Finding the function */
-
-static const struct entry *entry_find(const char *name)
-{
-    size_t low = 0, high = ENTRIES;
-
-    while (low < high) {
-        size_t mid = (low + high) / 2;
-        int order = strcmp(name, entries[mid].name);
-
-        if (order == 0)
-            return &entries[mid];
-        if (order < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return NULL;
-}
-
-static void *by_proc(const struct entry *entry)
-{
-    void *found = NULL;
-    int status;
-
-    if (entry->version == 0 ||
-        get_proc(entry->base, &found, entry->version, entry->per_thread ? 2 : 1, &status) != CU_OK)
-        return NULL;
-    return found;
-}
-
-/* The table that the CUDA runtime makes primary contexts by, unseen by whoever looks for names. */
-static any_fn *by_table(void)
-{
-    static const unsigned char id[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
-                                         0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};
-    typedef int table_fn(void *const **table, const void *id);
-    table_fn *get_table = (table_fn *)dlsym(library, "cuGetExportTable");
-    void *const *table = NULL;
-
-    return get_table(&table, id) == CU_OK ? (any_fn *)table[2] : NULL;
-}
-
-static any_fn *look_up(char way, const char *name)
-{
-    const struct entry *entry = entry_find(name);
-    void *found = NULL;
-
-    if (way == 't')
-        return by_table();
-    if (way == 'n')
-        return (any_fn *)dlsym(nvml, name);
-    if (way == 'd')
-        return (any_fn *)dlsym(RTLD_DEFAULT, name);
-    if (way == 'p' && entry)
-        found = by_proc(entry);
-    if (way == 'l' && entry)
-        found = entry->linked;
-    return (any_fn *)(found ? found : dlsym(library, name));
-}
-
-/* By which name a function is known here: the same whether it is the driver's or stands for it. */
-static const char *name_of(const void *function)
-{
-    if (!function)
-        return "null";
-    for (size_t i = 0; i < ENTRIES; i++) {
-        if (entries[i].linked == function || dlsym(library, entries[i].name) == function)
-            return entries[i].name;
-    }
-    return "nobody";
 }
 
 /* Arguments */
@@ -634,7 +534,7 @@ static void say_output(struct argument *a, bool success)
         answer(" %s", a->at.word == POISON ? "kept" : a->at.text ? a->at.text : "null");
         break;
     case 'f':
-        answer(" %s", a->at.word == POISON ? "kept" : name_of(a->at.function));
+        answer(" %s", a->at.word == POISON ? "kept" : entries_name_of(a->at.function));
         break;
     default:
         break;
@@ -674,7 +574,7 @@ static void call(char *line)
 {
     static struct argument arguments[ARGUMENTS];
     char *rest, *way = strtok_r(line, " ", &rest), *name = strtok_r(NULL, " ", &rest), *word;
-    any_fn *function = look_up(way[0], name);
+    any_fn *function = entries_look_up(way[0], name);
     bool may_fault = false;
     unsigned count = 0;
     int result;
@@ -748,257 +648,6 @@ static void end_thread(unsigned number)
     (void)sem_post(&w->told);
     (void)pthread_join(w->thread, NULL);
     w->running = false;
-}
-
-/* All at once: no answer can be foreseen, but for what must hold always. */
-
-#define RACE_OWN 24
-#define RACE_PIECE ((size_t)2 << 20)
-
-struct racer {
-    pthread_t thread;
-    unsigned seed, count;
-    uint64_t limit;
-    unsigned granted, refused, strange;
-};
-
-static unsigned draw(struct racer *r, unsigned below)
-{
-    return (unsigned)rand_r(&r->seed) % below;
-}
-
-static void race_memory(struct racer *r, uint64_t *own)
-{
-    unsigned i = draw(r, RACE_OWN);
-    cu_free_fn *give = (cu_free_fn *)dlsym(library, "cuMemFree_v2");
-    cu_alloc_fn *take = (cu_alloc_fn *)dlsym(library, "cuMemAlloc_v2");
-    unsigned long long got = 0;
-    int result;
-
-    if (own[i]) {
-        r->strange += give(own[i]) != CU_OK;
-        own[i] = 0;
-        return;
-    }
-    result = take(&got, r->limit / (1 + draw(r, 200)) + draw(r, 4096));
-    own[i] = result == CU_OK ? got : 0;
-    r->granted += result == CU_OK;
-    r->refused += result == CU_OUT_OF_MEMORY;
-    r->strange += result != CU_OK && result != CU_OUT_OF_MEMORY;
-}
-
-/* Made, mapped twice, and let go of in one of the orders that there are. */
-static void race_mapped(struct racer *r, cu_ptr at)
-{
-    static const struct cu_allocation_prop prop = {.type = 1, .location_type = 1};
-    cu_create_fn *make = (cu_create_fn *)dlsym(library, "cuMemCreate");
-    cu_free_fn *release = (cu_free_fn *)dlsym(library, "cuMemRelease");
-    cu_map_fn *map = (cu_map_fn *)dlsym(library, "cuMemMap");
-    cu_unmap_fn *unmap = (cu_unmap_fn *)dlsym(library, "cuMemUnmap");
-    cu_retain_handle_fn *retain =
-        (cu_retain_handle_fn *)dlsym(library, "cuMemRetainAllocationHandle");
-    size_t bytes = RACE_PIECE * (1 + draw(r, 8));
-    cu_ptr handle = 0;
-    int result = make(&handle, bytes, &prop, 0);
-
-    r->granted += result == CU_OK;
-    r->refused += result == CU_OUT_OF_MEMORY;
-    r->strange += result != CU_OK && result != CU_OUT_OF_MEMORY;
-    if (result != CU_OK)
-        return;
-    r->strange += map(at, bytes, 0, handle, 0) != CU_OK;
-    r->strange += map(at + bytes, RACE_PIECE, 0, handle, 0) != CU_OK;
-    if (draw(r, 2)) {
-        r->strange += release(handle) != CU_OK;
-        r->strange += retain(&handle, (void *)(uintptr_t)at) != CU_OK;
-    }
-    if (draw(r, 2)) {
-        r->strange += unmap(at, bytes + RACE_PIECE) != CU_OK;
-        r->strange += release(handle) != CU_OK;
-    } else {
-        r->strange += unmap(at + bytes, RACE_PIECE) != CU_OK;
-        r->strange += release(handle) != CU_OK;
-        r->strange += unmap(at, bytes) != CU_OK;
-    }
-}
-
-/* From a pool, and back, which the stream may have done or not. */
-static void race_pool(struct racer *r, void *stream)
-{
-    cu_alloc_async_fn *take = (cu_alloc_async_fn *)dlsym(library, "cuMemAllocAsync");
-    cu_free_async_fn *give = (cu_free_async_fn *)dlsym(library, "cuMemFreeAsync");
-    cu_stream_fn *wait = (cu_stream_fn *)dlsym(library, "cuStreamSynchronize");
-    unsigned long long got[4] = {0};
-
-    for (unsigned i = 0; i < 4; i++) {
-        int result = take(&got[i], r->limit / (8 + draw(r, 200)) + draw(r, 4096), stream);
-
-        r->granted += result == CU_OK;
-        r->refused += result == CU_OUT_OF_MEMORY;
-        r->strange += result != CU_OK && result != CU_OUT_OF_MEMORY;
-        got[i] = result == CU_OK ? got[i] : 0;
-    }
-    for (unsigned i = 0; i < 4; i++)
-        r->strange += got[i] && give(got[i], stream) != CU_OK;
-    if (draw(r, 3) == 0)
-        (void)wait(stream);
-}
-
-/* Captured, launched, with something left over or not, and trimmed or not. */
-static void race_graph(struct racer *r, void *stream)
-{
-    cu_begin_fn *begin = (cu_begin_fn *)dlsym(library, "cuStreamBeginCapture_v2");
-    cu_end_fn *end = (cu_end_fn *)dlsym(library, "cuStreamEndCapture");
-    cu_instantiate_fn *make = (cu_instantiate_fn *)dlsym(library, "cuGraphInstantiateWithFlags");
-    cu_graph_launch_fn *launch = (cu_graph_launch_fn *)dlsym(library, "cuGraphLaunch");
-    cu_ctx_fn *end_exec = (cu_ctx_fn *)dlsym(library, "cuGraphExecDestroy");
-    cu_ctx_fn *end_graph = (cu_ctx_fn *)dlsym(library, "cuGraphDestroy");
-    cu_release_fn *trim = (cu_release_fn *)dlsym(library, "cuDeviceGraphMemTrim");
-    cu_alloc_async_fn *take = (cu_alloc_async_fn *)dlsym(library, "cuMemAllocAsync");
-    cu_free_async_fn *give = (cu_free_async_fn *)dlsym(library, "cuMemFreeAsync");
-    unsigned long long got[2] = {0};
-    void *graph = NULL, *exec = NULL;
-    bool keeps = draw(r, 2);
-    int result;
-
-    r->strange += begin(stream, 2) != CU_OK;
-    for (unsigned i = 0; i < 2; i++) {
-        r->strange += take(&got[i], r->limit / (40 + draw(r, 50)), stream) != CU_OK;
-        if (i == 0 || !keeps)
-            r->strange += give(got[i], stream) != CU_OK;
-    }
-    r->strange += end(stream, &graph) != CU_OK;
-    result = make(&exec, graph, 0);
-    if (result == CU_OUT_OF_MEMORY) {
-        r->refused++;
-        r->strange += end_graph(graph) != CU_OK;
-        return;
-    }
-    r->strange += result != CU_OK;
-    result = launch(exec, stream);
-    r->granted += result == CU_OK;
-    r->refused += result == CU_OUT_OF_MEMORY;
-    r->strange += result != CU_OK && result != CU_OUT_OF_MEMORY;
-    if (draw(r, 2))
-        r->strange += trim(0) != CU_OK;
-    r->strange += end_exec(exec) != CU_OK || end_graph(graph) != CU_OK;
-    if (keeps && result == CU_OK)
-        r->strange += give(got[1], stream) != CU_OK;
-}
-
-static void race_array(struct racer *r)
-{
-    const struct cu_array3d shape = {64 * (1 + draw(r, 64)), 64 * (1 + draw(r, 64)), 0, 32, 1, 0};
-    cu_array_create_fn *make = (cu_array_create_fn *)dlsym(library, "cuArray3DCreate_v2");
-    cu_ctx_fn *end = (cu_ctx_fn *)dlsym(library, "cuArrayDestroy");
-    void *array = NULL;
-    int result = make(&array, &shape);
-
-    r->granted += result == CU_OK;
-    r->refused += result == CU_OUT_OF_MEMORY;
-    r->strange += result != CU_OK && result != CU_OUT_OF_MEMORY;
-    if (result == CU_OK)
-        r->strange += end(array) != CU_OK;
-}
-
-static void race_context(void)
-{
-    cu_ctx_create_fn *make = (cu_ctx_create_fn *)dlsym(library, "cuCtxCreate_v2");
-    cu_ctx_fn *end = (cu_ctx_fn *)dlsym(library, "cuCtxDestroy_v2");
-    void *context = NULL;
-
-    if (make(&context, 0, 0) == CU_OK)
-        (void)end(context);
-}
-
-static void race_code(struct racer *r, void *stream)
-{
-    cu_module_load_fn *load = (cu_module_load_fn *)dlsym(library, "cuModuleLoadData");
-    cu_module_fn *unload = (cu_module_fn *)dlsym(library, "cuModuleUnload");
-    cu_function_fn *find = (cu_function_fn *)dlsym(library, "cuModuleGetFunction");
-    cu_launch_fn *launch = (cu_launch_fn *)dlsym(library, "cuLaunchKernel");
-    cu_stream_fn *wait = (cu_stream_fn *)dlsym(library, "cuStreamSynchronize");
-    void *module = NULL, *function = NULL, *params[2] = {NULL};
-    uint64_t ns = 1000;
-
-    if (load(&module, "hamisim-module 1\nsize=200000\nkernel one\nkernel two\n") != CU_OK)
-        return;
-    params[0] = &ns;
-    if (find(&function, module, draw(r, 2) ? "one" : "two") == CU_OK) {
-        for (unsigned i = draw(r, 10); i; i--)
-            (void)launch(function, 1 + draw(r, 200), 1, 1, 32, 1, 1, 0, stream, params, NULL);
-    }
-    (void)wait(stream);
-    (void)unload(module);
-}
-
-static void *race_one(void *argument)
-{
-    struct racer *r = argument;
-    cu_retain_fn *retain = (cu_retain_fn *)dlsym(library, "cuDevicePrimaryCtxRetain");
-    cu_release_fn *release = (cu_release_fn *)dlsym(library, "cuDevicePrimaryCtxRelease_v2");
-    cu_ctx_fn *set = (cu_ctx_fn *)dlsym(library, "cuCtxSetCurrent");
-    cu_stream_create_fn *make = (cu_stream_create_fn *)dlsym(library, "cuStreamCreate");
-    cu_stream_fn *end = (cu_stream_fn *)dlsym(library, "cuStreamDestroy_v2");
-    cu_free_fn *give = (cu_free_fn *)dlsym(library, "cuMemFree_v2");
-    cu_reserve_fn *reserve = (cu_reserve_fn *)dlsym(library, "cuMemAddressReserve");
-    uint64_t own[RACE_OWN] = {0};
-    void *context = NULL, *stream = NULL;
-    cu_ptr at = 0;
-
-    if (retain(&context, 0) != CU_OK)
-        return NULL;
-    (void)set(context);
-    /* The others may have all memory by now, of which a stream takes some. */
-    if (make(&stream, 1) != CU_OK) {
-        r->refused++;
-        (void)release(0);
-        return NULL;
-    }
-    r->strange += reserve(&at, 9 * RACE_PIECE, 0, 0, 0) != CU_OK;
-    for (unsigned i = 0; i < r->count; i++) {
-        unsigned what = draw(r, 100);
-
-        if (what < 50)
-            race_memory(r, own);
-        else if (what < 55)
-            race_graph(r, stream);
-        else if (what < 60)
-            race_array(r);
-        else if (what < 70)
-            race_mapped(r, at);
-        else if (what < 80)
-            race_pool(r, stream);
-        else if (what < 98)
-            race_code(r, stream);
-        else
-            race_context();
-    }
-    for (unsigned i = 0; i < RACE_OWN; i++) {
-        if (own[i])
-            r->strange += give(own[i]) != CU_OK;
-    }
-    (void)end(stream);
-    (void)release(0);
-    return NULL;
-}
-
-static void race(unsigned seed, unsigned count, uint64_t limit)
-{
-    struct racer racers[THREADS] = {0};
-    unsigned granted = 0, refused = 0, strange = 0;
-
-    for (unsigned i = 0; i < THREADS; i++) {
-        racers[i] = (struct racer){.seed = seed + i, .count = count, .limit = limit};
-        (void)pthread_create(&racers[i].thread, NULL, race_one, &racers[i]);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        (void)pthread_join(racers[i].thread, NULL);
-        granted += racers[i].granted;
-        refused += racers[i].refused;
-        strange += racers[i].strange;
-    }
-    answer("race %u %u %u\n", granted, refused, strange);
 }
 
 /* Commands */
@@ -1102,6 +751,11 @@ static void blob(unsigned number, const char *hex)
     answer("\n");
 }
 
+static void say_race(struct race_result result)
+{
+    answer("race %u %u %u\n", result.granted, result.refused, result.strange);
+}
+
 static void command(char *line)
 {
     char *rest = strchr(line, ' ');
@@ -1135,7 +789,7 @@ static void command(char *line)
     } else if (strncmp(line, "race ", 5) == 0) {
         unsigned count = (unsigned)strtoul(rest, &rest, 10);
 
-        race(number, count, strtoull(rest, NULL, 10));
+        say_race(race(number, count, strtoull(rest, NULL, 10)));
     } else if (strcmp(line, "go") == 0) {
         answer(".\n");
         say_all();
@@ -1146,13 +800,10 @@ int main(void)
 {
     char line[LINE_MAX_LEN];
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-    if (!library || !nvml) {
+    if (!entries_open()) {
         (void)fprintf(stderr, "anything: %s\n", dlerror());
         return 1;
     }
-    get_proc = (cu_proc_v2_fn *)dlsym(library, "cuGetProcAddress_v2");
     slots[0] = 0;
     (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     for (;;)
