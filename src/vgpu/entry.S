@@ -14,6 +14,7 @@
 #if defined(__x86_64__)
 
     .text
+    .balign 64 /* meson.build says why */
 
 /* rdi handle, rsi name, rdx version (dlvsym) */
     .macro LOOKUP name, libc, ours
@@ -118,6 +119,7 @@ unknown_common:
 #elif defined(__aarch64__)
 
     .text
+    .balign 64 /* meson.build says why */
 
 /* x0 handle, x1 name, x2 version (dlvsym) */
     .macro LOOKUP name, libc, ours
