@@ -206,17 +206,20 @@ static void learn_absence(struct presence *presence, double end_ns, double done_
 }
 
 /* Where so much time has passed that a slice of ours may have begun unseen, it was as long before
- * this one as others mostly have the device. */
+ * this one as others mostly have the device; but none began since the probe was sent, which would
+ * have been done then. */
 static struct slices slices_before(struct presence *presence, double recorded_ns, double done_ns)
 {
-    double end_ns = slice_end_ns(presence);
+    const double end_ns = slice_end_ns(presence);
+    double before_ns;
 
     if (recorded_ns >= presence->slice_ns && recorded_ns < end_ns && done_ns > end_ns)
         learn_absence(presence, end_ns, done_ns);
-    if (presence->absence_ns < 0 || done_ns < end_ns + PRESENCE_SLICE_NS + presence->absence_ns)
+    before_ns = done_ns - presence->absence_ns;
+    if (presence->absence_ns < 0 || before_ns < end_ns + PRESENCE_SLICE_NS ||
+        before_ns - PRESENCE_SLICE_NS > recorded_ns)
         return (struct slices){presence->slice_ns, end_ns};
-    end_ns = done_ns - presence->absence_ns;
-    return (struct slices){end_ns - PRESENCE_SLICE_NS, end_ns};
+    return (struct slices){before_ns - PRESENCE_SLICE_NS, before_ns};
 }
 
 /* Whether probes are late here on the device, too: one that outlasts the end of a kernel was. */

@@ -263,6 +263,12 @@ static void a_late_probe_may_have_been_sent_in_a_slice(void **state)
     assert_int_equal(presence_resolve(&presence, at + 50e6 - absence - 0.5 * slice, at + 50e6), 1);
     at += 50e6;
 
+    /* But for a slice that began since it was sent, in which it had been done. */
+    presence_open(&presence, at + 50e6 - absence - 1.1 * slice);
+    presence_open(&presence, at + 50e6 - absence - 0.5 * slice);
+    assert_int_equal(presence_resolve(&presence, at + 50e6 - absence - 1.1 * slice, at + 50e6), 2);
+    at += 50e6;
+
     /* Something of ours ended after it was sent. */
     presence_open(&presence, at + slice + 1e6);
     presence_note_end(&presence, at + slice + 1.5e6);
