@@ -234,15 +234,16 @@ static double risk_of(const struct limiter *limiter, const struct launch_cache *
 {
     double risk_ns = cost_risk_ns(&limiter->costs, cost);
     double doubt_ns = COSTS_ALWAYS_NS * limiter->doubt_ns / DOUBT_ALWAYS_NS;
+    double pace_ns = limiter->pace.mean_ns / PACE_PART;
 
-    if (risk_ns <= 0 || doubt_ns >= COSTS_ALWAYS_NS)
+    if (risk_ns <= 0 || doubt_ns >= COSTS_ALWAYS_NS || pace_ns >= COSTS_GAP_NS)
         return 0;
     if (cache->is_hidden || limiter->tails.is_blind)
         risk_ns = MAX(risk_ns, HIDDEN_RISK_NS);
     risk_ns = MAX(risk_ns, doubt_ns);
     if (limiter->last_launch_ns - limiter->held_ns < HELD_NS)
         risk_ns = MAX(risk_ns, MIN(cost_skew_ns(cost), SKEW_PACE * limiter->pace.mean_ns));
-    return MAX(risk_ns, MIN(limiter->pace.mean_ns / PACE_PART, COSTS_GAP_NS));
+    return MAX(risk_ns, pace_ns);
 }
 
 /* Too many are being measured, and this one is to be as well, by its length or by lot. To let it go

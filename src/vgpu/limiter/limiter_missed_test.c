@@ -244,6 +244,29 @@ static void launches_that_block_side_by_side_pay_little_more(void **state)
     assert_true(share > CORES - 7);
 }
 
+/* Where launches come so seldom that each can be measured none is missed by lot, from the second
+ * long one on. */
+static void long_kernels_among_some_short_ones_are_paid_for(void **state)
+{
+    struct setup setup = {
+        .cores = CORES,
+        .tenants = 1,
+        .programs = {trace_program(400e6, 0)},
+    };
+
+    (void)state;
+    setup.programs[0].shapes = 3;
+    setup.programs[0].lengths = LENGTHS_TRICKS;
+    setup.programs[0].shortest_ns = 5e3;
+    for (unsigned seed = 1; seed < 12; seed += 2) {
+        const struct result result = trace_run(&setup, seed, false);
+        const double grain = 100 * 400e6 / TRACE_WINDOW_NS;
+
+        print_message("400 ms each 50 launches of 5 us: %.2f %%\n", result.share);
+        assert_true(fabs(result.share - CORES) < 2 + grain);
+    }
+}
+
 /* The mean of some runs, of a program that launches 49999 kernels of a microsecond and one of such
  * a length in turn, and is killed now and then. */
 static double share_of_rare(double length_ns, double life_ns)
@@ -555,6 +578,7 @@ int main(void)
         cmocka_unit_test(who_is_killed_pays_for_no_more_than_it_ran),
         cmocka_unit_test(who_is_killed_soon_beside_another_gets_no_more),
         cmocka_unit_test(launches_that_block_pay_little_of_the_hosts_time),
+        cmocka_unit_test(long_kernels_among_some_short_ones_are_paid_for),
         cmocka_unit_test(who_is_held_up_in_a_launch_pays_for_what_it_ran),
         cmocka_unit_test(launches_that_block_side_by_side_pay_little_more),
         cmocka_unit_test(long_kernels_of_new_processes_pay_nothing_of_others_time),
