@@ -21,8 +21,7 @@
 #define ONCE_MS                                                                                    \
     25.0 /* in one run what is charged for kernels of a slice or more is off by as much for 100 ms \
           */
-#define POINTS                                                                                     \
-    3.0 /* kernels as long as a slice of the device, 2 ms, are 2.2 off without this, too */
+#define POINTS 1.5
 
 static const double lengths_ns[] = {20e3, 200e3, 2e6, 20e6};
 

@@ -19,7 +19,7 @@ enum {
 
 /* Points of a hundred above the limit. */
 #define OVER 1.5
-#define UNDER 2.0 /* what they may lose by it */
+#define UNDER 1.5 /* what they may lose by it */
 
 static double share_of(unsigned streams, double length_ns, bool waits, bool filled)
 {
