@@ -13,6 +13,8 @@
  * mean square of what it took, which for a given number of measurements makes the sum of the
  * corrections vary least (Neyman's allocation). From COSTS_ALWAYS_NS on every launch is measured.
  *
+ * Where launches come seldom each is measured (limiter.c, PACE_PART).
+ *
  * A shape whose kernels differ much in length is measured more often still where launches are held
  * for their share and come so seldom that this costs little (cost_skew_ns()): else what is charged
  * is off by a point or more by chance.

@@ -22,7 +22,9 @@
 #define BUSY_NS (20 * NS_PER_MS)          /* after a launch */
 #define PACE_NS INT64_C(10000000)         /* between looks at how fast launches come */
 #define PACE_MEMORY_NS 2e8
-#define PACE_PART 4 /* measuring by pace costs a quarter of what measuring by cost may */
+/* Measuring by pace costs a quarter of what measuring by cost may: from 2 ms between launches on
+ * each one is measured, lest a long one be missed. */
+#define PACE_PART 4
 /* Kernels of very different lengths are measured more where launches were held of late: there the
  * host has time left, of which two events of 0.8 us take no more than 1.9 %. */
 #define SKEW_PACE 6
