@@ -45,6 +45,17 @@ struct interval cover_rest(const struct cover *cover, struct interval interval)
     return rest;
 }
 
+double cover_bridge(const struct cover *cover, double at_ms, double gap_ms)
+{
+    double end_ms = -1;
+
+    for (unsigned i = 0; i < OVERLAP_COVERS; i++) {
+        if (cover->list[i].end_ms <= at_ms)
+            end_ms = MAX(end_ms, cover->list[i].end_ms);
+    }
+    return end_ms > 0 && at_ms - end_ms <= gap_ms ? end_ms : at_ms;
+}
+
 double cover_alone(const struct cover *cover, const struct cover *other, struct interval interval)
 {
     double alone_ms = 0;

@@ -42,6 +42,9 @@ struct cover {
 double cover_open(const struct cover *cover, struct interval interval);
 /* An interval without what is covered of its beginning and its end; it may be empty. */
 struct interval cover_rest(const struct cover *cover, struct interval interval);
+/* Where the last cover before that moment ends, if that is no more than gap_ms before; else the
+ * moment. */
+double cover_bridge(const struct cover *cover, double at_ms, double gap_ms);
 /* Of the part that is covered, what is not covered by another one. */
 double cover_alone(const struct cover *cover, const struct cover *other, struct interval interval);
 /* As cover_open(); covers it. */
