@@ -3,7 +3,7 @@
 """The library on a real NVIDIA GPU: what a program takes, what frameworks do, what shares of the device come out.
 
 usage: run.py OUT [PART...]      parts: machine memory frameworks tools ctl node calls share rank idle greedy
-beside among speed cost; all by default
+beside among slices traces speed cost; all by default
 
 Needs a GPU that nobody else uses, its driver, and the tree built (HAMI_BUILD). Frameworks are those that the python3
 on the PATH has; programs of NVIDIA's runtime are built where there is nvcc, or those in HAMI_GPU_PROGRAMS, with the
@@ -13,6 +13,7 @@ runtimes (libcudart.so.*) that are to be tried. A text file for each part in OUT
 import concurrent.futures
 import ctypes
 import pathlib
+import random
 import sys
 import threading
 
@@ -24,7 +25,7 @@ WORK = BUILD / "tests/gpu_work"
 PROGRAMS = pathlib.Path(os.environ.get("HAMI_GPU_PROGRAMS", scratch))
 LIMIT = 8 * GIB
 SMALL = 3 * GIB  # of each of many programs at once
-PARTS = ["machine", "memory", "frameworks", "tools", "ctl", "node", "calls", "share", "rank", "idle", "greedy", "beside", "among", "speed", "cost"]
+PARTS = ["machine", "memory", "frameworks", "tools", "ctl", "node", "calls", "share", "rank", "idle", "greedy", "beside", "among", "slices", "traces", "speed", "cost"]
 
 out = None
 saying = threading.Lock()
@@ -341,6 +342,11 @@ def greedy():
             say("\n".join("    | " + line for line in region_of(region).splitlines()))
 
     judge_way("launches that wait for their end, of 200us,", 30, "run", medium, 2, CUDA_LAUNCH_BLOCKING="1")
+    # Each of several threads waits for each of its kernels: what the device had to do, of all its time.
+    for us, threads in ((20, 1), (20, 4), (50, 4), (100, 4), (100, 8)):
+        rates = [float(work(environment, "threads", max(1, int(scale * us)), 2, threads)) for environment in (bare(), limited(memory=LIMIT, cores=30))]
+        could, got = (rate * us / 1e4 for rate in rates)
+        judge(got < 33, f"{threads} threads whose launches wait for their end, of {us}us, at 30 %: {got:.1f}; without a limit {could:.1f}")
     judge_way("16 streams of 50us", 30, "run", max(1, int(scale * 50)), 2, 16)
     judge_way("each 1000th kernel of 20us is 20ms", 30, "mixed", short, long, 1000, 4)
     judge_way("graphs of 20 kernels of 200us", 30, "graph", medium, 20, 2)
@@ -363,6 +369,69 @@ def among():
             mine, *others = (100 * float(job.result() or "nan") / alone[what] for job, what in jobs)
         where = f" in {streams} streams" if streams > 1 else ""
         if not judge(mine < cores + 2, f"{cores} % of {ours}{where} among two: {mine:.1f}, the others {others[0]:.1f} and {others[1]:.1f}"):
+            say("\n".join("    | " + line for line in region_of(region).splitlines()))
+
+
+def slices():
+    """When a context is on the device beside others, and when what it launches into idle streams begins."""
+    import slices as of_context
+
+    scale = float(work(bare(), "calibrate"))
+    for others, us, ahead in ((0, 0, 2), *((others, us, ahead) for others in (1, 2, 3) for us, ahead in ((0, 1), (0, 2), (20000, 1), (2000, 3)))):
+        guest = subprocess.Popen([WORK, "slices", str(int(scale * us)), "1.8", str(ahead)], env=bare(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        said = []
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            for mark in ("ready\n", "over\n", ""):
+                said += iter(guest.stdout.readline, mark)
+                if mark == "ready\n" and others:
+                    jobs = [pool.submit(work, bare(), "run", int(scale * 2000), 1.9) for _ in range(others)]
+                    time.sleep(0.7)
+                elif mark == "over\n" and others:
+                    concurrent.futures.wait(jobs)
+                if mark:
+                    guest.stdin.write("\n"), guest.stdin.flush()
+        guest.wait()
+        said = "".join(said)
+        say(f"-- beside {others}, {f'filled by kernels of {us} us' if us else 'one thread'}, {ahead - 1} waiting:")
+        print(said, file=open(pathlib.Path(sys.argv[1]) / f"slices-{others}-{us}-{ahead}.txt", "w"))
+        of_context.tell(said, say)
+
+
+def traces():
+    """Random programs, of one container, beside others that nobody limits: what they get in all, in percent of what the
+    same kernels get that nothing holds up."""
+    scale = float(work(bare(), "calibrate"))
+    count, seed = (int(os.environ.get(key, other)) for key, other in (("GPU_TEST_TRACES", 30), ("GPU_TEST_SEED", 1)))
+
+    what = {}
+
+    def rate(environment, one, *words):
+        said = (work(environment, "random", one, *words) or "?\nnan").splitlines()
+        what.setdefault(one, said[0])
+        return float(said[-1])
+
+    def part(environment, tenants, neighbours, most):
+        """What the tenants get together, each of what it has alone; the neighbours' windows are around theirs."""
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            others = [pool.submit(rate, bare(), one, scale, 3) for one in neighbours]
+            got = [pool.submit(rate, environment, one, scale, 2.4) for one in tenants]
+            for other in others:
+                other.result()
+            return sum(100 * one.result() / alone for one, alone in zip(got, most))
+
+    for number in range(seed, seed + count):
+        draw = random.Random(number)
+        cores = draw.randint(5, 95)
+        tenants, neighbours = (1 if draw.random() < 0.6 else draw.randint(2, 4)), (0 if draw.random() < 0.5 else draw.randint(1, 2))
+        programs = [number * 10 + i for i in range(tenants + neighbours)]
+        tenants, neighbours = programs[:tenants], programs[tenants:]
+        most = [rate(bare(), one, scale, 0.6, "all") for one in tenants]
+        region = new_region()
+        got = part(limited(memory=LIMIT, cores=cores, region=region), tenants, neighbours, most)
+        could = part(bare(), tenants, neighbours, most) if got < cores - 1 else 100
+        holds = judge(got < cores + 2 and got > min(cores, could) - 3, f"trace {number}: {len(tenants)} beside {len(neighbours)} at {cores} %: {got:.1f}" + (f"; without a limit {could:.1f}" if could < 100 else ""))
+        say("\n".join("      " + what[one] for one in programs))
+        if not holds:
             say("\n".join("    | " + line for line in region_of(region).splitlines()))
 
 

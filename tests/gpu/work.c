@@ -14,6 +14,15 @@
  *   work every ITERATIONS US SECONDS       one kernel each so many microseconds: latencies
  *   work marks US SECONDS                  an event each so many microseconds, and no kernel: how many
  *                                          were done within 50 microseconds, and after how long the others
+ *   work random SEED SCALE SECONDS [all]   a random program of some threads and streams, whose kernels' lengths
+ *                                          go by what calibrate says: what it does, and the iterations that
+ *                                          were done in a microsecond; all: without its pauses
+ *   work threads ITERATIONS SECONDS COUNT  so many threads, each of which waits for each of its kernels:
+ *                                          kernels a second
+ *   work slices FILL SECONDS AHEAD         when this context was on the device, and when what was launched
+ *                                          into idle streams began: a line each; FILL: iterations of kernels
+ *                                          that fill the device meanwhile, or 0; AHEAD: how many kernels of a
+ *                                          stream are not done: of 1 none waits behind another
  *   work launch                            nanoseconds a launch of an empty kernel
  *   work pairs PATH BYTES                  nanoseconds to allocate and free
  *   work hold PATH BYTES [MOST]            allocates until it is refused, or has so many, and says how
@@ -24,193 +33,17 @@
  */
 /* clang-format on */
 
-#include <dlfcn.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-typedef void *handle;
-typedef unsigned long long address;
+#include "card.h"
 
 enum {
-    OK = 0,
-    OUT_OF_MEMORY = 2,
-    MULTIPROCESSORS = 16, /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
-    NON_BLOCKING = 1,
-    DEVICE = 1,   /* CU_MEM_LOCATION_TYPE_DEVICE */
-    PINNED = 1,   /* CU_MEM_ALLOCATION_TYPE_PINNED */
-    GLOBAL = 1,   /* CU_MEM_ATTACH_GLOBAL */
-    FLOAT = 0x20, /* CU_AD_FORMAT_FLOAT */
-    THREADS = 256,
     PIECES = 1 << 17, /* that hold has at most */
 };
 
-struct location {
-    int type, id;
-};
-
-struct allocation_prop {
-    int type, handle_types;
-    struct location location;
-    void *metadata;
-    unsigned char flags[8];
-};
-
-struct pool_props {
-    int type, handle_types;
-    struct location location;
-    void *security;
-    size_t max_bytes;
-    unsigned short usage;
-    unsigned char reserved[54];
-};
-
-struct array_shape {
-    size_t width, height;
-    int format;
-    unsigned channels;
-};
-
-#define FUNCTIONS(X)                                                                               \
-    X(cuInit, (unsigned))                                                                          \
-    X(cuDeviceGetAttribute, (int *, int, int))                                                     \
-    X(cuDevicePrimaryCtxRetain, (handle *, int))                                                   \
-    X(cuCtxSetCurrent, (handle))                                                                   \
-    X(cuCtxSynchronize, (void))                                                                    \
-    X(cuMemGetInfo_v2, (size_t *, size_t *))                                                       \
-    X(cuMemAlloc_v2, (address *, size_t))                                                          \
-    X(cuMemAllocPitch_v2, (address *, size_t *, size_t, size_t, unsigned))                         \
-    X(cuMemAllocManaged, (address *, size_t, unsigned))                                            \
-    X(cuMemFree_v2, (address))                                                                     \
-    X(cuMemHostAlloc, (void **, size_t, unsigned))                                                 \
-    X(cuMemFreeHost, (void *))                                                                     \
-    X(cuMemCreate, (address *, size_t, const struct allocation_prop *, unsigned long long))        \
-    X(cuMemRelease, (address))                                                                     \
-    X(cuMemAllocAsync, (address *, size_t, handle))                                                \
-    X(cuMemAllocFromPoolAsync, (address *, size_t, handle, handle))                                \
-    X(cuMemFreeAsync, (address, handle))                                                           \
-    X(cuMemPoolCreate, (handle *, const struct pool_props *))                                      \
-    X(cuMemPoolTrimTo, (handle, size_t))                                                           \
-    X(cuMemPoolSetAttribute, (handle, int, void *))                                                \
-    X(cuDeviceGetDefaultMemPool, (handle *, int))                                                  \
-    X(cuArrayCreate_v2, (handle *, const struct array_shape *))                                    \
-    X(cuArrayDestroy, (handle))                                                                    \
-    X(cuModuleLoadData, (handle *, const void *))                                                  \
-    X(cuModuleGetFunction, (handle *, handle, const char *))                                       \
-    X(cuStreamCreate, (handle *, unsigned))                                                        \
-    X(cuStreamSynchronize, (handle))                                                               \
-    X(cuEventCreate, (handle *, unsigned))                                                         \
-    X(cuEventRecord, (handle, handle))                                                             \
-    X(cuEventQuery, (handle))                                                                      \
-    X(cuEventSynchronize, (handle))                                                                \
-    X(cuEventElapsedTime, (float *, handle, handle))                                               \
-    X(cuStreamBeginCapture_v2, (handle, int))                                                      \
-    X(cuStreamEndCapture, (handle, handle *))                                                      \
-    X(cuGraphInstantiateWithFlags, (handle *, handle, unsigned long long))                         \
-    X(cuGraphLaunch, (handle, handle))                                                             \
-    X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,         \
-                       unsigned, handle, void **, void **))
-
-#define DEFINE(name, arguments) static int(*name) arguments;
-FUNCTIONS(DEFINE)
-#undef DEFINE
-
-/* work(n, out): n times eight dependent multiplications, so that it takes as long as n is;
- * nothing(): none. */
-static const char image[] = ".version 7.0\n"
-                            ".target sm_80\n"
-                            ".address_size 64\n"
-                            ".visible .entry work(.param .u32 n, .param .u64 out) {\n"
-                            "    .reg .u32 %left;\n"
-                            "    .reg .u64 %out;\n"
-                            "    .reg .f32 %x;\n"
-                            "    .reg .pred %more, %odd;\n"
-                            "    ld.param.u32 %left, [n];\n"
-                            "    ld.param.u64 %out, [out];\n"
-                            "    mov.f32 %x, 0f3F800001;\n"
-                            "again:\n"
-                            "    fma.rn.f32 %x, %x, %x, %x;\n"
-                            "    fma.rn.f32 %x, %x, %x, %x;\n"
-                            "    fma.rn.f32 %x, %x, %x, %x;\n"
-                            "    fma.rn.f32 %x, %x, %x, %x;\n"
-                            "    fma.rn.f32 %x, %x, %x, %x;\n"
-                            "    fma.rn.f32 %x, %x, %x, %x;\n"
-                            "    fma.rn.f32 %x, %x, %x, %x;\n"
-                            "    fma.rn.f32 %x, %x, %x, %x;\n"
-                            "    sub.u32 %left, %left, 1;\n"
-                            "    setp.gt.u32 %more, %left, 0;\n"
-                            "    @%more bra again;\n"
-                            "    setp.eq.f32 %odd, %x, 0f00000000;\n"
-                            "    @%odd st.global.f32 [%out], %x;\n"
-                            "    ret;\n"
-                            "}\n"
-                            ".visible .entry nothing() {\n"
-                            "    ret;\n"
-                            "}\n";
-
-static int multiprocessors;
-static handle work_function, nothing_function, pool, stream;
-
-static void must(int result, const char *what)
-{
-    if (result == OK)
-        return;
-    printf("failed: %s gives %d\n", what, result);
-    exit(1);
-}
-
-static void open_driver(void)
-{
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    handle context;
-
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (!driver) {
-        printf("failed: %s\n", dlerror());
-        exit(1);
-    }
-#define FIND(name, arguments)                                                                      \
-    if (!(name = (int(*) arguments)dlsym(driver, #name))) {                                        \
-        printf("failed: no %s\n", #name);                                                          \
-        exit(1);                                                                                   \
-    }
-    FUNCTIONS(FIND)
-#undef FIND
-    must(cuInit(0), "cuInit");
-    must(cuDeviceGetAttribute(&multiprocessors, MULTIPROCESSORS, 0), "cuDeviceGetAttribute");
-    must(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
-    must(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    must(cuStreamCreate(&stream, NON_BLOCKING), "cuStreamCreate");
-}
-
-static void load_kernels(void)
-{
-    handle module;
-
-    must(cuModuleLoadData(&module, image), "cuModuleLoadData");
-    must(cuModuleGetFunction(&work_function, module, "work"), "cuModuleGetFunction");
-    must(cuModuleGetFunction(&nothing_function, module, "nothing"), "cuModuleGetFunction");
-}
-
-static double now_ns(void)
-{
-    struct timespec time;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return 1e9 * (double)time.tv_sec + (double)time.tv_nsec;
-}
-
-static void launch_work(uint32_t iterations, handle into)
-{
-    uint64_t out = 0;
-    void *parameters[] = {&iterations, &out};
-
-    must(cuLaunchKernel(work_function, 2 * (unsigned)multiprocessors, 1, 1, THREADS, 1, 1, 0, into,
-                        parameters, NULL),
-         "cuLaunchKernel");
-}
+static handle pool;
 
 static int calibrate(void)
 {
@@ -243,9 +76,9 @@ static int run(uint32_t iterations, double seconds, unsigned streams)
     uint64_t launched = 0;
 
     for (unsigned i = 0; i < streams; i++) {
-        must(cuStreamCreate(&into[i], NON_BLOCKING), "cuStreamCreate");
+        into[i] = new_stream();
         for (unsigned k = 0; k < AHEAD; k++)
-            must(cuEventCreate(&done[i][k], 2), "cuEventCreate");
+            done[i][k] = new_event();
     }
     for (uint64_t round = 0;; round++) {
         for (unsigned i = 0; i < streams; i++) {
@@ -278,7 +111,7 @@ static int one_by_one(next_fn *launch_next, const void *data, double seconds)
     uint64_t sum = 0;
 
     for (unsigned i = 0; i < AHEAD; i++)
-        must(cuEventCreate(&done[i], 2), "cuEventCreate");
+        done[i] = new_event();
     for (uint64_t i = 0;; i++) {
         if (i >= AHEAD)
             must(cuEventSynchronize(done[i % AHEAD]), "cuEventSynchronize");
@@ -398,7 +231,7 @@ static int marks(double period_us, double seconds)
     return 0;
 }
 
-static int launch(void)
+static int launches(void)
 {
     enum { BATCH = 200, BATCHES = 400 };
     static double took[BATCHES];
@@ -596,16 +429,27 @@ int main(int argc, char **argv)
         load_kernels();
         return marks(strtod(argv[2], NULL), strtod(argv[3], NULL));
     }
+    if (!strcmp(what, "random") && (argc == 5 || argc == 6))
+        return run_random((unsigned)strtoul(argv[2], NULL, 0), strtod(argv[3], NULL),
+                          strtod(argv[4], NULL), argc == 6);
+    if (!strcmp(what, "threads") && argc == 5)
+        return run_threads((uint32_t)strtoul(argv[2], NULL, 0), strtod(argv[3], NULL),
+                           (unsigned)strtoul(argv[4], NULL, 0));
+    if (!strcmp(what, "slices") && argc == 5)
+        return run_slices((uint32_t)strtoul(argv[2], NULL, 0), strtod(argv[3], NULL),
+                          (unsigned)strtoul(argv[4], NULL, 0));
     if (!strcmp(what, "launch") && argc == 2) {
         open_driver();
         load_kernels();
-        return launch();
+        return launches();
     }
     (void)fprintf(
         stderr,
         "usage: work calibrate | run ITERATIONS SECONDS [STREAMS] | every ITERATIONS US SECONDS |\n"
         "       marks US SECONDS |\n"
         "            mixed SHORT LONG EVERY SECONDS | graph ITERATIONS COUNT SECONDS |\n"
-        "            launch | pairs PATH BYTES | hold PATH BYTES [MOST]\n");
+        "            random SEED SCALE SECONDS [all] | threads ITERATIONS SECONDS COUNT |\n"
+        "            slices FILL SECONDS AHEAD | launch | pairs PATH BYTES | hold PATH BYTES "
+        "[MOST]\n");
     return 2;
 }
