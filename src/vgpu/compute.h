@@ -171,7 +171,7 @@ void compute_capture_ended(bool ended);
 void compute_hold_captures(void);
 
 /* For watch.c: looks after every limiter, the probes included. False when none had anything to do.
- * Returns in ret_due_ns when the next probe is due. */
+ * Lowers ret_due_ns to when it wants to be called again. */
 bool compute_tick(int64_t now_ns, int64_t *ret_due_ns);
 
 /* Starts the thread that calls it, or wakes it. Where that can't be: no memory for it, or the

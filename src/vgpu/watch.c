@@ -24,7 +24,8 @@
 #include "vgpu/vgpu.h"
 
 #define PAUSE_MAX_NS INT64_C(2500000)
-#define PAUSE_MIN_NS INT64_C(625000)
+#define PAUSE_MIN_NS INT64_C(100000)
+#define ROUND_NS INT64_C(625000) /* at the least, between looks at all else */
 #define PAUSE_IDLE_NS (100 * NS_PER_MS)
 
 #define EXIT_WAIT_MS 100 /* of a driver that does not answer, which must not keep a program */
@@ -75,24 +76,38 @@ static void end_watch(void)
     }
 }
 
-/* False once the program exits. Whether anything went on is told in ret_active. */
-static bool look(int64_t now_ns, bool *ret_active)
+/* Looks after launches, and again as often as they need it until it is time for all else. False
+ * once the program exits. */
+static bool look_after_launches(bool *ret_active)
 {
-    int64_t due_ns = now_ns + PAUSE_MAX_NS;
-    struct timespec pause = {0};
+    const int64_t begun_ns = clock_now_ns();
+    int64_t now_ns = begun_ns, due_ns;
 
-    if (!begin_work())
-        return false;
-    *ret_active = compute_tick(now_ns, &due_ns);
-    end_work();
-    /* What others made, and leave behind when they die, is to be charged to us. */
-    if (!*ret_active && virtual_has_imports()) {
-        *ret_active = true;
-        due_ns = now_ns + PAUSE_IDLE_NS;
-    }
-    pause.tv_nsec = MAX(due_ns - clock_now_ns(), PAUSE_MIN_NS);
-    (void)nanosleep(&pause, NULL);
-    if (!begin_work())
+    *ret_active = false;
+    do {
+        struct timespec pause = {0};
+
+        if (!begin_work())
+            return false;
+        due_ns = now_ns + PAUSE_MAX_NS;
+        *ret_active |= compute_tick(now_ns, &due_ns);
+        end_work();
+        /* What others made, and leave behind when they die, is to be charged to us. */
+        if (!*ret_active && virtual_has_imports()) {
+            *ret_active = true;
+            due_ns = now_ns + PAUSE_IDLE_NS;
+        }
+        pause.tv_nsec = MAX(due_ns - clock_now_ns(), PAUSE_MIN_NS);
+        (void)nanosleep(&pause, NULL);
+        now_ns = clock_now_ns();
+    } while (now_ns - begun_ns < ROUND_NS);
+    return true;
+}
+
+/* False once the program exits. Whether anything went on is told in ret_active. */
+static bool look(bool *ret_active)
+{
+    if (!look_after_launches(ret_active) || !begin_work())
         return false;
     (void)vgpu_refresh();
     hidden_tick();
@@ -128,7 +143,7 @@ static void *watch(void *unused)
     (void)unused;
     /* This thread's sleeps only: its answers are to be read when they are due. */
     (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    while (now_ns = clock_now_ns(), look(now_ns, &is_active)) {
+    while (now_ns = clock_now_ns(), look(&is_active)) {
         if (is_active) {
             active_ns = now_ns;
             rests = false;

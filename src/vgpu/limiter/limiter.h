@@ -8,6 +8,7 @@
  * container's processes share (region/bucket.h). It waits while the bucket is in debt. The parts,
  * each the only one that writes its state:
  *
+ *   clocks.h    the device's clock against the host's
  *   costs.h     what launches cost, and how often they have to be measured
  *   lot.h       drawing which ones are
  *   overlap.h   our streams side by side: no moment is charged twice
@@ -44,6 +45,7 @@
 #include <stdint.h>
 
 #include "region/region.h"
+#include "vgpu/limiter/clocks.h"
 #include "vgpu/limiter/costs.h"
 #include "vgpu/limiter/launch.h"
 #include "vgpu/limiter/lot.h"
@@ -177,6 +179,7 @@ struct limiter {
     struct costs costs;
     struct samples samples;
     struct overlap overlap;
+    struct clocks clocks;
     struct presence presence;
     struct lot lot;
     struct streams streams;
@@ -224,8 +227,9 @@ struct limiter {
     struct {
         bool out;
         bool counts; /* recorded at a random moment, not to see when a slice begins */
-        bool late;   /* found off the device, and not answered yet */
-        bool stale;  /* recorded before the base was */
+        enum probe_work work;
+        bool late;  /* found off the device, and not answered yet */
+        bool stale; /* recorded before the base was */
         int64_t due_ns;
         int64_t recorded_ns;
         int64_t took_ns; /* the host, to record it */
@@ -282,6 +286,10 @@ void limiter_poll(struct limiter *limiter);
 /* At each tick, at a moment that the program does not choose: whether its streams are busy with
  * what nobody paid for. */
 void limiter_look(struct limiter *limiter);
+
+/* How long may pass until the next tick: while a kernel of ours runs beside others no longer than
+ * they have the device, lest a slice of ours begins unseen. */
+int64_t limiter_pause_ns(struct limiter *limiter);
 
 /*
  * One look at whether the context is on the device, when it is due (probe.due_ns): records the

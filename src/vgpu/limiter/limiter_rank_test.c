@@ -6,6 +6,7 @@
  * other gets.
  */
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -89,7 +90,11 @@ static void judge(struct program high, double low_ns, unsigned lows)
     const struct result alone = run(high, &low, 0, 7), got = run_often(high, &low, lows);
     const double mine = window_part(&got, 0);
     const double allowed_ns = ALLOWED_NS + (lows > 1 ? TURNS_NS : 0);
-    const double bound_ms = PART * (alone.p99_ms + MIN(lows, 2U) * low_ns / 1e6) + allowed_ns / 1e6;
+    const double theirs_ns = MIN(lows, 2U) * low_ns;
+    /* It takes turns with ours: a change to and fro for each of its slices. */
+    const double changes_ns = floor(theirs_ns / TRACE_SLICE_NS) * 2 * TRACE_SWITCH_NS;
+    const double bound_ms =
+        PART * (alone.p99_ms + theirs_ns / 1e6) + (allowed_ns + changes_ns) / 1e6;
     const double lost = got.batches * 2.0 * TRACE_SWITCH_NS / (END_NS - BEGINS_NS);
     double theirs = 0;
 

@@ -45,26 +45,6 @@ struct interval cover_rest(const struct cover *cover, struct interval interval)
     return rest;
 }
 
-double cover_bridge(const struct cover *cover, double at_ms, double gap_ms)
-{
-    double end_ms = -1;
-
-    for (unsigned i = 0; i < OVERLAP_COVERS; i++) {
-        if (cover->list[i].end_ms <= at_ms)
-            end_ms = MAX(end_ms, cover->list[i].end_ms);
-    }
-    return end_ms > 0 && at_ms - end_ms <= gap_ms ? end_ms : at_ms;
-}
-
-double cover_alone(const struct cover *cover, const struct cover *other, struct interval interval)
-{
-    double alone_ms = 0;
-
-    for (unsigned i = 0; i < OVERLAP_COVERS; i++)
-        alone_ms += cover_open(other, common(cover->list[i], interval));
-    return alone_ms;
-}
-
 double cover_take(struct cover *cover, struct interval interval)
 {
     double open_ms = cover_open(cover, interval);
@@ -91,9 +71,18 @@ double cover_take(struct cover *cover, struct interval interval)
     return open_ms;
 }
 
-void overlap_forget(struct overlap *overlap)
+static void move(struct cover *cover, double later_ms)
 {
-    overlap->always = overlap->shorts = overlap->passed = (struct cover){0};
+    for (unsigned i = 0; i < OVERLAP_COVERS; i++) {
+        cover->list[i].start_ms -= later_ms;
+        cover->list[i].end_ms -= later_ms;
+    }
+}
+
+void overlap_move(struct overlap *overlap, double later_ms)
+{
+    move(&overlap->always, later_ms);
+    move(&overlap->shorts, later_ms);
 }
 
 void overlap_note(struct overlap *overlap, double length_ns, double own_ns)

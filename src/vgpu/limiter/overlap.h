@@ -12,10 +12,8 @@
  * which was launched first. Marks in the other streams, recorded before the launch, say how long
  *   what was launched earlier was not done; from then on the time is the kernel's own
  *
- * What is not done need not run. Beside other contexts a kernel that was launched into an idle
- * stream may wait for our next slice (presence.h): what is launched after it into other streams
- * runs meanwhile, and those moments are the first one's. They are remembered, as far as what ran
- * was measured, until that one is.
+ * What is not done need not run: beside other contexts it may wait for our next slice (presence.h).
+ * But then nothing else of ours begins meanwhile.
  *
  * A stream may also wait, for a value or another device, and run nothing. So for kernels that are
  * measured each time only such marks count where what is before them has begun, and others for no
@@ -42,25 +40,19 @@ struct cover {
 double cover_open(const struct cover *cover, struct interval interval);
 /* An interval without what is covered of its beginning and its end; it may be empty. */
 struct interval cover_rest(const struct cover *cover, struct interval interval);
-/* Where the last cover before that moment ends, if that is no more than gap_ms before; else the
- * moment. */
-double cover_bridge(const struct cover *cover, double at_ms, double gap_ms);
-/* Of the part that is covered, what is not covered by another one. */
-double cover_alone(const struct cover *cover, const struct cover *other, struct interval interval);
 /* As cover_open(); covers it. */
 double cover_take(struct cover *cover, struct interval interval);
 
 struct overlap {
     struct cover always;      /* in which kernels ran that are measured each time; */
     struct cover shorts;      /* moments of such that were charged for short kernels beside them; */
-    struct cover passed;      /* in which kernels measured by lot ran at another one's expense */
     double length_ns, own_ns; /* moving sums over what was measured by lot; */
     double beside_ns; /* of it, of shapes of which is known what they take alone, beside others, */
     double longer_ns; /* and how much longer they took than alone */
 };
 
-/* All times are against another moment from now on. */
-void overlap_forget(struct overlap *overlap);
+/* All times are against a moment from now on that is so much later. */
+void overlap_move(struct overlap *overlap, double later_ms);
 
 /* What was one kernel's own of its length. */
 void overlap_note(struct overlap *overlap, double length_ns, double own_ns);

@@ -72,32 +72,17 @@ static void what_is_left_is_between_what_was_covered_before(void **state)
     assert_true(cover_rest(&cover, (struct interval){12, 18}).start_ms >= 18);
 }
 
-static void small_gaps_are_bridged(void **state)
+static void covers_are_moved_with_the_base(void **state)
 {
-    struct cover cover = {0};
+    struct overlap overlap = {0};
 
     (void)state;
-    assert_near(cover_bridge(&cover, 5, 10), 5, 0);
-    (void)cover_take(&cover, (struct interval){10, 20});
-    (void)cover_take(&cover, (struct interval){30, 40});
-    assert_near(cover_bridge(&cover, 22, 3), 20, 0);
-    assert_near(cover_bridge(&cover, 24, 3), 24, 0);
-    assert_near(cover_bridge(&cover, 35, 30), 20, 0);
-    assert_near(cover_bridge(&cover, 41, 3), 40, 0);
-}
-
-static void what_two_covers_share_is_left_out(void **state)
-{
-    struct cover one = {0}, other = {0};
-
-    (void)state;
-    (void)cover_take(&one, (struct interval){10, 20});
-    (void)cover_take(&one, (struct interval){30, 40});
-    assert_near(cover_alone(&one, &other, (struct interval){15, 35}), 10, 1e-9);
-    (void)cover_take(&other, (struct interval){18, 32});
-    assert_near(cover_alone(&one, &other, (struct interval){15, 35}), 6, 1e-9);
-    assert_near(cover_alone(&one, &other, (struct interval){0, 100}), 16, 1e-9);
-    assert_near(cover_alone(&one, &other, (struct interval){21, 29}), 0, 1e-9);
+    (void)cover_take(&overlap.always, (struct interval){10, 20});
+    (void)cover_take(&overlap.shorts, (struct interval){30, 40});
+    overlap_move(&overlap, 8);
+    assert_near(cover_open(&overlap.always, (struct interval){0, 20}), 10, 1e-9);
+    assert_near(cover_open(&overlap.always, (struct interval){2, 12}), 0, 1e-9);
+    assert_near(cover_open(&overlap.shorts, (struct interval){22, 32}), 0, 1e-9);
 }
 
 static void short_kernels_overlap_as_those_measured_did(void **state)
@@ -149,8 +134,7 @@ int main(void)
         cmocka_unit_test(a_moment_is_charged_once),
         cmocka_unit_test(intervals_in_any_order_add_up_to_their_union),
         cmocka_unit_test(what_is_left_is_between_what_was_covered_before),
-        cmocka_unit_test(small_gaps_are_bridged),
-        cmocka_unit_test(what_two_covers_share_is_left_out),
+        cmocka_unit_test(covers_are_moved_with_the_base),
         cmocka_unit_test(short_kernels_overlap_as_those_measured_did),
         cmocka_unit_test(kernels_that_take_longer_beside_others_fill_the_device),
     };

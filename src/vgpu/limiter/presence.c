@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/limiter/presence.h"
 
-#include <math.h>
-
 #include "base/util.h"
+#include "vgpu/limiter/clocks.h"
 
 /* What is this unlikely is not chance. */
 #define UNLIKELY 0.01
@@ -28,6 +27,9 @@
 
 #define NEVER_NS (-1e15)
 
+/* What slices of ours are told to. */
+#define SLICE_ERROR_NS 100e3
+
 #define PART_ONE 65536.0 /* of what processes tell one another */
 
 /* The first kind is shorter than any slice. */
@@ -35,100 +37,41 @@
 
 void presence_init(struct presence *presence, _Atomic uint32_t (*told)[PRESENCE_KINDS])
 {
-    *presence = (struct presence){.on_device = 1, .run_chance = 1, .told = told};
-    presence_new_base(presence);
-}
-
-void presence_new_base(struct presence *presence)
-{
-    presence->drift = (struct presence_drift){.part = presence->drift.part};
-    presence->least_known = false;
-    presence->least_ns = 0;
-    presence->open = 0;
-    presence->slice_ns = presence->on_ns = NEVER_NS;
-    presence->absence_ns = -1;
-    for (unsigned i = 0; i < PRESENCE_PROBES; i++)
-        presence->probes[i].state = PROBE_NONE;
-    /* Later than NEVER_NS: a base's first late probe counts as of a slice in which something ended.
-     */
+    *presence = (struct presence){
+        .on_device = 1,
+        .run_chance = 1,
+        .told = told,
+        .slice_ns = NEVER_NS,
+        .on_ns = NEVER_NS,
+        .absence_ns = -1,
+    };
+    /* Later than NEVER_NS: the first late probe counts as of a slice in which something ended. */
     for (unsigned i = 0; i < PRESENCE_ENDS; i++)
         presence->ends_ns[i] = -1;
+    for (unsigned i = 0; i < PRESENCE_STARTS; i++)
+        presence->starts_ns[i] = NEVER_NS;
 }
 
-/* What slopes of the promptest probes, one span after the other, may differ by; as many make a
- * drift, which chance hardly does; and what no clock does. */
-#define SLOPES_ALIKE 20e-6
-#define SLOPES_AGREE 2
-#define DRIFT_MOST 0.1
-
-/* True when it is sure how far the clocks are apart: prompt is what was so in this span. */
-static bool end_span(struct presence_drift *drift)
+void presence_move(struct presence *presence, double later_ns)
 {
-    double slope =
-        (drift->least_ns - drift->before_ns) / (drift->least_at_ns - drift->before_at_ns);
-    bool alike = fabs(slope - drift->slope) < SLOPES_ALIKE && fabs(slope) < DRIFT_MOST;
-
-    drift->agreed = alike && drift->before_at_ns > 0 ? drift->agreed + 1 : 0;
-    drift->slope = slope;
-    drift->before_ns = drift->least_ns;
-    drift->before_at_ns = drift->least_at_ns;
-    if (drift->agreed < SLOPES_AGREE)
-        return false;
-    drift->part = slope;
-    return true;
+    presence->slice_ns -= later_ns;
+    presence->on_ns -= later_ns;
+    for (unsigned i = 0; i < PRESENCE_PROBES; i++)
+        presence->probes[i].at_ns -= later_ns;
+    for (unsigned i = 0; i < PRESENCE_ENDS; i++)
+        presence->ends_ns[i] -= later_ns;
+    for (unsigned i = 0; i < PRESENCE_STARTS; i++)
+        presence->starts_ns[i] -= later_ns;
 }
 
-static void learn_drift(struct presence *presence, double behind_ns, int64_t now_ns)
-{
-    struct presence_drift *drift = &presence->drift;
-    const double at_ns = (double)now_ns;
-
-    if (drift->since_ns && now_ns - drift->since_ns >= PRESENCE_SPAN_NS && end_span(drift))
-        presence->least_ns =
-            MAX(presence->least_ns, drift->least_ns + drift->part * (at_ns - drift->least_at_ns));
-    if (!drift->since_ns || now_ns - drift->since_ns >= PRESENCE_SPAN_NS)
-        drift->since_ns = now_ns;
-    else if (behind_ns >= drift->least_ns)
-        return;
-    drift->least_ns = behind_ns;
-    drift->least_at_ns = at_ns;
-}
-
-double presence_late_ns(struct presence *presence, double device_ns, double host_ns, int64_t now_ns)
-{
-    double behind_ns = device_ns - host_ns;
-    double late_ns;
-
-    if (presence->least_known)
-        presence->least_ns +=
-            (PRESENCE_DRIFT + presence->drift.part) * (double)(now_ns - presence->least_at_ns);
-    presence->least_at_ns = now_ns;
-    learn_drift(presence, behind_ns, now_ns);
-    if (!presence->least_known)
-        presence->least_ns = PRESENCE_DRIFT * host_ns + PRESENCE_PROMPT_NS;
-    presence->least_ns = MIN(presence->least_ns, behind_ns);
-    presence->least_known = true;
-
-    late_ns = behind_ns - presence->least_ns;
-    return late_ns < PRESENCE_PROMPT_NS ? 0 : late_ns;
-}
-
-double presence_device_ns(const struct presence *presence, double host_ns)
-{
-    return presence->least_known ? host_ns + presence->least_ns : 1e30;
-}
-
-double presence_host_ns(const struct presence *presence, double device_ns)
-{
-    return presence->least_known ? device_ns - presence->least_ns : -1e15;
-}
-
-static void add(struct presence *presence, enum probe_state state, double host_ns)
+static void add(struct presence *presence, enum probe_state state, double at_ns,
+                enum probe_work work)
 {
     presence->open -= presence->probes[presence->next].state == PROBE_OPEN;
     presence->open += state == PROBE_OPEN;
-    presence->probes[presence->next].at_ns = host_ns + presence->least_ns;
+    presence->probes[presence->next].at_ns = at_ns;
     presence->probes[presence->next].state = state;
+    presence->probes[presence->next].work = work;
     presence->next = (presence->next + 1) % PRESENCE_PROBES;
 }
 
@@ -146,20 +89,20 @@ static void note_contention(struct presence *presence, bool on)
     }
 }
 
-void presence_on(struct presence *presence, double host_ns)
+void presence_on(struct presence *presence, double at_ns, enum probe_work work)
 {
-    add(presence, PROBE_ON, host_ns);
+    add(presence, PROBE_ON, at_ns, work);
     note_contention(presence, true);
 }
 
-void presence_note_on(struct presence *presence, double host_ns)
+void presence_note_on(struct presence *presence, double at_ns)
 {
-    presence->on_ns = MAX(presence->on_ns, host_ns + presence->least_ns);
+    presence->on_ns = MAX(presence->on_ns, at_ns);
 }
 
-void presence_open(struct presence *presence, double host_ns)
+void presence_open(struct presence *presence, double at_ns, enum probe_work work)
 {
-    add(presence, PROBE_OPEN, host_ns);
+    add(presence, PROBE_OPEN, at_ns, work);
 }
 
 /* Whether anything of ours ended in between. */
@@ -188,10 +131,11 @@ static bool is_behind(const struct presence *presence, double done_ns)
     return has_ended(presence, done_ns - BEHIND_NS, done_ns + TOLD_NS);
 }
 
-/* What is known of our slices as one begins: the one that began last before, and until when a
- * probe that waited for this one was on the device all the same. */
-struct slices {
+/* The slice of ours before the one that begins: a probe that was recorded in it, and waited for
+ * this one, was on the device all the same. */
+struct slice {
     double from_ns, until_ns;
+    bool is_seen; /* its beginning is known, not how much time has passed */
 };
 
 /* A probe that was recorded in a slice and done as the next one began says how long others have the
@@ -203,12 +147,14 @@ static void learn_absence(struct presence *presence, double end_ns, double done_
     if (presence->absence_ns < 0)
         presence->absence_ns = absence_ns;
     presence->absence_ns += (absence_ns - presence->absence_ns) / 8;
+    presence->least_absence_ns += (absence_ns - presence->least_absence_ns) / 64;
+    presence->least_absence_ns = MIN(presence->least_absence_ns, absence_ns);
 }
 
 /* Where so much time has passed that a slice of ours may have begun unseen, it was as long before
  * this one as others mostly have the device; but none began since the probe was sent, which would
  * have been done then. */
-static struct slices slices_before(struct presence *presence, double recorded_ns, double done_ns)
+static struct slice slice_before(struct presence *presence, double recorded_ns, double done_ns)
 {
     const double end_ns = slice_end_ns(presence);
     double before_ns;
@@ -216,10 +162,14 @@ static struct slices slices_before(struct presence *presence, double recorded_ns
     if (recorded_ns >= presence->slice_ns && recorded_ns < end_ns && done_ns > end_ns)
         learn_absence(presence, end_ns, done_ns);
     before_ns = done_ns - presence->absence_ns;
-    if (presence->absence_ns < 0 || before_ns < end_ns + PRESENCE_SLICE_NS ||
+    if (presence->absence_ns < 0 || before_ns < end_ns + PRESENCE_SLICE_NS - SLICE_ERROR_NS ||
         before_ns - PRESENCE_SLICE_NS > recorded_ns)
-        return (struct slices){presence->slice_ns, end_ns};
-    return (struct slices){before_ns - PRESENCE_SLICE_NS, before_ns};
+        return (struct slice){
+            .from_ns = presence->slice_ns,
+            .until_ns = end_ns,
+            .is_seen = end_ns - presence->slice_ns < 1.5 * PRESENCE_SLICE_NS,
+        };
+    return (struct slice){.from_ns = before_ns - PRESENCE_SLICE_NS, .until_ns = before_ns};
 }
 
 /* Whether probes are late here on the device, too: one that outlasts the end of a kernel was. */
@@ -232,19 +182,23 @@ static void learn_deferral(struct presence *presence, double at_ns, double done_
         presence->prompt_slices++;
 }
 
-/* A late probe is done as a slice of ours begins, and may have been recorded in the one before. */
-static enum probe_state late_state(const struct presence *presence, struct slices slices,
-                                   double at_ns, double done_ns)
+/*
+ * A late probe is done as a slice of ours begins, and may have been recorded in the one before. By
+ * the time that has passed that is told only where the device may have stopped to look after us:
+ * not while kernels wait.
+ */
+static enum probe_state late_state(const struct presence *presence, const struct slice *slice,
+                                   double at_ns, enum probe_work work, double done_ns)
 {
     if (is_behind(presence, done_ns))
         return PROBE_NONE;
-    if (at_ns >= slices.from_ns && at_ns < slices.until_ns &&
-        presence->prompt_slices < PROMPT_SLICES)
+    if (at_ns >= slice->from_ns && at_ns < slice->until_ns &&
+        (slice->is_seen || work == WORK_RUNS) && presence->prompt_slices < PROMPT_SLICES)
         return PROBE_ON;
     return has_ended(presence, at_ns, done_ns - BEHIND_NS) ? PROBE_ON : PROBE_OFF;
 }
 
-static unsigned resolve_open(struct presence *presence, struct slices slices, double done_ns)
+static unsigned resolve_open(struct presence *presence, const struct slice *slice, double done_ns)
 {
     unsigned off = 0;
 
@@ -252,8 +206,8 @@ static unsigned resolve_open(struct presence *presence, struct slices slices, do
         if (presence->probes[i].state != PROBE_OPEN)
             continue;
         presence->open--;
-        presence->probes[i].state =
-            late_state(presence, slices, presence->probes[i].at_ns, done_ns);
+        presence->probes[i].state = late_state(presence, slice, presence->probes[i].at_ns,
+                                               presence->probes[i].work, done_ns);
         presence->voided += presence->probes[i].state == PROBE_NONE;
         off += presence->probes[i].state == PROBE_OFF;
         if (presence->probes[i].state != PROBE_NONE)
@@ -273,14 +227,26 @@ void presence_was_prompt(struct presence *presence)
     }
 }
 
-unsigned presence_resolve(struct presence *presence, double host_ns, double done_ns)
+/* A kernel that had to wait for the device began as a slice of ours did. */
+static void take_starts(struct presence *presence, double done_ns)
 {
-    struct slices slices = slices_before(presence, host_ns + presence->least_ns, done_ns);
+    for (unsigned i = 0; i < PRESENCE_STARTS; i++) {
+        if (presence->starts_ns[i] > presence->slice_ns &&
+            presence->starts_ns[i] < done_ns - BEHIND_NS)
+            presence->slice_ns = presence->starts_ns[i];
+    }
+    presence->on_ns = MAX(presence->on_ns, presence->slice_ns);
+}
+
+unsigned presence_resolve(struct presence *presence, double sent_ns, double done_ns)
+{
+    struct slice slice;
     unsigned off;
 
-    learn_deferral(presence, host_ns + presence->least_ns, done_ns);
-    off = resolve_open(presence, slices, done_ns);
-
+    take_starts(presence, done_ns);
+    slice = slice_before(presence, sent_ns, done_ns);
+    learn_deferral(presence, sent_ns, done_ns);
+    off = resolve_open(presence, &slice, done_ns);
     if (!is_behind(presence, done_ns))
         presence->slice_ns = presence->on_ns = done_ns;
     return off;
@@ -290,6 +256,18 @@ void presence_note_end(struct presence *presence, double end_ns)
 {
     presence->ends_ns[presence->next_end] = end_ns;
     presence->next_end = (presence->next_end + 1) % PRESENCE_ENDS;
+}
+
+void presence_note_start(struct presence *presence, double sent_ns, double began_ns)
+{
+    if (began_ns - sent_ns <= CLOCKS_PROMPT_NS)
+        return;
+    for (unsigned i = 0; i < PRESENCE_STARTS; i++) {
+        if (presence->starts_ns[i] == began_ns)
+            return;
+    }
+    presence->starts_ns[presence->next_start] = began_ns;
+    presence->next_start = (presence->next_start + 1) % PRESENCE_STARTS;
 }
 
 bool presence_contended(const struct presence *presence)

@@ -9,83 +9,6 @@
 #include "vgpu/limiter/lot.h"
 #include "vgpu/limiter/parts_fixture.h"
 
-/* The device's clock runs 20 ppm faster or slower: no probe is late for that. */
-static void a_drifting_clock_is_not_lateness(void **state)
-{
-    (void)state;
-    for (int sign = -1; sign <= 1; sign += 2) {
-        struct presence presence;
-
-        presence_init(&presence, NULL);
-        for (int64_t at = 0; at < 8 * NS_PER_S; at += 10 * NS_PER_MS) {
-            double device_ns = ((double)at + 3000) * (1 + sign * 20e-6);
-
-            assert_near(presence_late_ns(&presence, device_ns, (double)at, at), 0, 0);
-        }
-        /* One that had to wait for a slice of 2 ms is. */
-        assert_true(presence_late_ns(&presence, (8e9 + 2e6) * (1 + sign * 20e-6), 8e9,
-                                     8 * NS_PER_S) > 1.5e6);
-    }
-}
-
-/* Where the host's clock is being set right they run apart much faster: then a second is enough to
- * learn it, and another to learn that it is over. */
-static void a_clock_that_is_set_right_is_soon_no_lateness(void **state)
-{
-    static const double drifts[] = {100e-6, -100e-6, 500e-6, -500e-6, 5e-3, 0};
-    struct presence presence;
-    double device_ns = 3000;
-    int64_t at = 0;
-
-    (void)state;
-    presence_init(&presence, NULL);
-    for (unsigned i = 0; i < ARRAY_SIZE(drifts); i++) {
-        for (int64_t from = at; at < from + 4 * NS_PER_S; at += 10 * NS_PER_MS) {
-            double late_ns = presence_late_ns(&presence, device_ns, (double)at, at);
-
-            assert_true(late_ns <= 0 || at < from + 1500 * NS_PER_MS);
-            device_ns += 10e6 * (1 + drifts[i]);
-        }
-        /* One that has to wait for a slice is late all the same. */
-        assert_true(presence_late_ns(&presence, device_ns + 2e6, (double)at, at) > 1.9e6);
-    }
-}
-
-/* Probes that others hold up by chance make no drift. */
-static void lateness_by_chance_is_no_drift(void **state)
-{
-    struct lot lot = {.state = 5};
-    struct presence presence;
-
-    (void)state;
-    presence_init(&presence, NULL);
-    for (int64_t at = 0; at < 60 * NS_PER_S; at += 10 * NS_PER_MS) {
-        double wait_ns = lot_draw(&lot) < 0.05 ? 0 : 4e6 * lot_draw(&lot);
-        double late_ns = presence_late_ns(&presence, (double)at + 3000 + wait_ns, (double)at, at);
-
-        assert_true(late_ns >= wait_ns - 100e3 || wait_ns < PRESENCE_PROMPT_NS);
-    }
-}
-
-/* Of a program that begins with kernels in all queues, each is late: the first one, too. */
-static void the_first_probe_may_be_late(void **state)
-{
-    struct presence presence;
-
-    (void)state;
-    presence_init(&presence, NULL);
-    presence_open(&presence, 0.2e6);
-    assert_near(presence_late_ns(&presence, 40e6, 0.2e6, NS_PER_MS), 39.8e6, 0.02e6);
-    presence_note_end(&presence, 40e6 - 300);
-    assert_int_equal(presence_resolve(&presence, 0.2e6, 40e6), 0);
-    presence_open(&presence, 41e6);
-    assert_true(presence_late_ns(&presence, 80e6, 41e6, 42 * NS_PER_MS) > 0);
-    presence_note_end(&presence, 80e6);
-    assert_int_equal(presence_resolve(&presence, 41e6, 80e6), 0);
-    presence_new_base(&presence);
-    assert_near(presence_late_ns(&presence, 9e6, 8e6, 100 * NS_PER_MS), 1e6, 0.02e6);
-}
-
 static void probes_in_a_kernel_say_what_was_ours(void **state)
 {
     struct presence presence;
@@ -96,10 +19,10 @@ static void probes_in_a_kernel_say_what_was_ours(void **state)
     assert_near(presence_charge(&presence, 0, 1e6, 1e6, 1e6), 1e6, 0);
     for (unsigned i = 0; i < 400; i++) {
         if (i % 4) {
-            presence_open(&presence, i * 10e6);
+            presence_open(&presence, i * 10e6, WORK_UNKNOWN);
             assert_int_equal(presence_resolve(&presence, i * 10e6, i * 10e6 + 0.9e6), 1);
         } else {
-            presence_on(&presence, i * 10e6);
+            presence_on(&presence, i * 10e6, WORK_UNKNOWN);
         }
     }
     assert_true(presence_contended(&presence));
@@ -122,9 +45,9 @@ static void run_kernel(struct kernels *kernels, double ours_ns, double others_ns
     for (; kernels->next_probe_ns < end_ns;
          kernels->next_probe_ns += 2.5e6 * (0.5 + lot_draw(&kernels->lot))) {
         if (kernels->next_probe_ns < end_ns - others_ns) {
-            presence_on(&kernels->presence, kernels->next_probe_ns);
+            presence_on(&kernels->presence, kernels->next_probe_ns, WORK_UNKNOWN);
         } else {
-            presence_open(&kernels->presence, kernels->next_probe_ns);
+            presence_open(&kernels->presence, kernels->next_probe_ns, WORK_UNKNOWN);
             (void)presence_resolve(&kernels->presence, kernels->next_probe_ns, end_ns);
         }
     }
@@ -194,19 +117,21 @@ static void a_probe_behind_work_of_ours_tells_nothing(void **state)
 
     (void)state;
     presence_init(&presence, NULL);
-    presence_open(&presence, 1e6);
+    presence_open(&presence, 1e6, WORK_UNKNOWN);
     presence_note_end(&presence, 1.6e6);
     assert_int_equal(presence_resolve(&presence, 1e6, 1.6e6), 0);
     assert_int_equal(presence.voided, 1);
     assert_false(presence_contended(&presence));
 
     /* What ended before it was sent says nothing of it. */
-    presence_open(&presence, 3e6);
+    presence_open(&presence, 3e6, WORK_UNKNOWN);
     assert_int_equal(presence_resolve(&presence, 3e6, 4e6), 1);
-    /* Times before a new base are against another moment. */
-    presence_open(&presence, 5e6);
-    presence_new_base(&presence);
-    assert_int_equal(presence_resolve(&presence, 5e6, 6e6), 0);
+    /* Against another moment it is the same. */
+    presence_open(&presence, 5e6, WORK_UNKNOWN);
+    presence_note_end(&presence, 5.5e6);
+    presence_move(&presence, 5e6);
+    assert_int_equal(presence_resolve(&presence, 0, 1e6), 0);
+    assert_int_equal(presence.voided, 1);
 }
 
 /* What is left of a kernel when a slice begins ends right after the probe, and says nothing. */
@@ -216,7 +141,7 @@ static void what_is_left_of_a_kernel_does_not_void_a_probe(void **state)
 
     (void)state;
     presence_init(&presence, NULL);
-    presence_open(&presence, 1e6);
+    presence_open(&presence, 1e6, WORK_UNKNOWN);
     presence_note_end(&presence, 2e6 + 1500);
     assert_int_equal(presence_resolve(&presence, 1e6, 2e6), 1);
     assert_int_equal(presence.voided, 0);
@@ -239,11 +164,11 @@ static void a_late_probe_may_have_been_sent_in_a_slice(void **state)
     (void)state;
     presence_init(&presence, NULL);
     presence.on_device = 0.5;
-    presence_open(&presence, 0);
+    presence_open(&presence, 0, WORK_UNKNOWN);
     assert_int_equal(presence_resolve(&presence, 0, 1e6), 1); /* a slice begins at 1 ms */
 
-    presence_open(&presence, 1.5e6);               /* in it */
-    presence_open(&presence, 1e6 + slice + 0.1e6); /* after it */
+    presence_open(&presence, 1.5e6, WORK_UNKNOWN);               /* in it */
+    presence_open(&presence, 1e6 + slice + 0.1e6, WORK_UNKNOWN); /* after it */
     at = 1e6 + slice + absence;
     assert_int_equal(presence_resolve(&presence, 1.5e6, at), 1);
     assert_near(on_device(&presence, 1.4e6, 1.6e6), (1 + 4 * 0.5) / 5, 1e-9);
@@ -252,28 +177,51 @@ static void a_late_probe_may_have_been_sent_in_a_slice(void **state)
 
     /* Others did not want it: our slice was longer, by whole slices. */
     presence_note_on(&presence, at + 1.5 * slice);
-    presence_open(&presence, at + 1.8 * slice);
+    presence_open(&presence, at + 1.8 * slice, WORK_RUNS);
     assert_int_equal(presence_resolve(&presence, at + 1.8 * slice, at + 2 * slice + absence), 0);
+    at += 2 * slice + absence;
+
+    /* Had a kernel waited, it had been looked after. */
+    presence_note_on(&presence, at + 1.5 * slice);
+    presence_open(&presence, at + 1.8 * slice, WORK_WAITS);
+    assert_int_equal(presence_resolve(&presence, at + 1.8 * slice, at + 2 * slice + absence), 1);
     at += 2 * slice + absence;
 
     /* Nothing is known of the slice before: it was as long before this one as others mostly take.
      */
-    presence_open(&presence, at + 50e6 - absence - 0.5 * slice);
-    presence_open(&presence, at + 50e6 - absence + 0.1e6);
+    presence_open(&presence, at + 50e6 - absence - 0.5 * slice, WORK_RUNS);
+    presence_open(&presence, at + 50e6 - absence + 0.1e6, WORK_RUNS);
     assert_int_equal(presence_resolve(&presence, at + 50e6 - absence - 0.5 * slice, at + 50e6), 1);
     at += 50e6;
 
     /* But for a slice that began since it was sent, in which it had been done. */
-    presence_open(&presence, at + 50e6 - absence - 1.1 * slice);
-    presence_open(&presence, at + 50e6 - absence - 0.5 * slice);
+    presence_open(&presence, at + 50e6 - absence - 1.1 * slice, WORK_RUNS);
+    presence_open(&presence, at + 50e6 - absence - 0.5 * slice, WORK_RUNS);
     assert_int_equal(presence_resolve(&presence, at + 50e6 - absence - 1.1 * slice, at + 50e6), 2);
     at += 50e6;
 
     /* Something of ours ended after it was sent. */
-    presence_open(&presence, at + slice + 1e6);
+    presence_open(&presence, at + slice + 1e6, WORK_UNKNOWN);
     presence_note_end(&presence, at + slice + 1.5e6);
     assert_int_equal(presence_resolve(&presence, at + slice + 1e6, at + slice + 3e6), 0);
     assert_int_equal(presence.voided, 0);
+}
+
+/* A kernel that had to wait for the device says when a slice began, but none after the probe's. */
+static void a_kernel_begins_with_a_slice(void **state)
+{
+    struct presence presence;
+
+    (void)state;
+    presence_init(&presence, NULL);
+    presence_note_start(&presence, 99e6, 100e6);
+    presence_note_start(&presence, 104e6, 104e6 + 5e3); /* at once */
+    presence_note_start(&presence, 109e6, 110e6);
+    presence_open(&presence, 101e6, WORK_UNKNOWN);                           /* in it */
+    presence_open(&presence, 100e6 + PRESENCE_SLICE_NS + 1e6, WORK_UNKNOWN); /* after it */
+    assert_int_equal(presence_resolve(&presence, 101e6, 105e6), 1);
+    presence_open(&presence, 111e6, WORK_UNKNOWN);
+    assert_int_equal(presence_resolve(&presence, 111e6, 115e6), 0);
 }
 
 /* Where none ever outlasts a kernel's end, events complete at once on the device: a late probe was
@@ -285,19 +233,19 @@ static void late_probes_are_off_a_device_that_answers_at_once(void **state)
 
     (void)state;
     presence_init(&presence, NULL);
-    presence_open(&presence, 0);
+    presence_open(&presence, 0, WORK_UNKNOWN);
     (void)presence_resolve(&presence, 0, at);
     for (unsigned i = 0; i < 200; i++, at += 5e6) {
         presence_note_end(&presence, at + 0.5e6);
-        presence_open(&presence, at + 1e6); /* in our slice, if that is a whole one */
+        presence_open(&presence, at + 1e6, WORK_UNKNOWN); /* in our slice, if that is a whole one */
         assert_int_equal(presence_resolve(&presence, at + 1e6, at + 5e6), i >= 94);
     }
 
-    presence_open(&presence, at + 1e6);
+    presence_open(&presence, at + 1e6, WORK_UNKNOWN);
     presence_note_end(&presence, at + 1.5e6);
     assert_int_equal(presence_resolve(&presence, at + 1e6, at + 5e6), 0);
     at += 5e6;
-    presence_open(&presence, at + 1e6);
+    presence_open(&presence, at + 1e6, WORK_UNKNOWN);
     assert_int_equal(presence_resolve(&presence, at + 1e6, at + 5e6), 0);
 }
 
@@ -310,10 +258,10 @@ static void a_probe_that_outlasts_its_kernel_was_in_its_slice(void **state)
     (void)state;
     presence_init(&presence, NULL);
     for (unsigned i = 0; i < 100; i++) {
-        presence_open(&presence, i * 10e6);
+        presence_open(&presence, i * 10e6, WORK_UNKNOWN);
         (void)presence_resolve(&presence, i * 10e6, i * 10e6 + 5e6);
     }
-    presence_open(&presence, 1000.2e6);
+    presence_open(&presence, 1000.2e6, WORK_UNKNOWN);
     (void)presence_always(&presence, 1000e6, 1001e6, 1e6);
     assert_true(presence_charge(&presence, 1000e6, 1001e6, 1e6, 1e6) > 0.5e6);
     assert_near(presence_part_so_far(&presence, 1000e6, 1001e6), presence.on_device, 1e-9);
@@ -326,30 +274,27 @@ static void neighbours_that_left_are_forgotten(void **state)
     (void)state;
     presence_init(&presence, NULL);
     for (unsigned i = 0; i < 100; i++) {
-        presence_open(&presence, i * 10e6);
+        presence_open(&presence, i * 10e6, WORK_UNKNOWN);
         (void)presence_resolve(&presence, i * 10e6, i * 10e6 + 0.5e6);
-        presence_on(&presence, i * 10e6 + 0.6e6);
+        presence_on(&presence, i * 10e6 + 0.6e6, WORK_UNKNOWN);
     }
     (void)presence_always(&presence, 0, 1e9, 1e9);
     assert_near(presence.on_device, 0.5, 0.1);
     for (unsigned i = 100; i < 110; i++)
-        presence_on(&presence, i * 10e6);
+        presence_on(&presence, i * 10e6, WORK_UNKNOWN);
     assert_near(presence.on_device, 1, 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_drifting_clock_is_not_lateness),
-        cmocka_unit_test(a_clock_that_is_set_right_is_soon_no_lateness),
-        cmocka_unit_test(lateness_by_chance_is_no_drift),
-        cmocka_unit_test(the_first_probe_may_be_late),
         cmocka_unit_test(probes_in_a_kernel_say_what_was_ours),
         cmocka_unit_test(what_is_charged_beside_others_adds_up),
         cmocka_unit_test(short_kernels_are_not_taken_for_long_ones),
         cmocka_unit_test(a_probe_behind_work_of_ours_tells_nothing),
         cmocka_unit_test(what_is_left_of_a_kernel_does_not_void_a_probe),
         cmocka_unit_test(a_late_probe_may_have_been_sent_in_a_slice),
+        cmocka_unit_test(a_kernel_begins_with_a_slice),
         cmocka_unit_test(late_probes_are_off_a_device_that_answers_at_once),
         cmocka_unit_test(a_probe_that_outlasts_its_kernel_was_in_its_slice),
         cmocka_unit_test(neighbours_that_left_are_forgotten),

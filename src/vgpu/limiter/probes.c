@@ -3,6 +3,10 @@
 #include "vgpu/limiter/internal.h"
 
 #define GAP_NS INT64_C(10000000)
+/* Others have the device for no less than two changes of the context, 165 us each on H100. */
+#define PAUSE_LEAST_NS 350e3
+#define PAUSE_MOST_NS 2500e3
+#define PAUSE_PART 0.8
 /* After the last launch, where nothing is measured or marked: later our context has no work. */
 #define WORK_NS INT64_C(500000)
 /* Recorded within this, the host's time of it is good enough to tell by how much an event is late;
@@ -21,31 +25,56 @@ static double probe_done_ns(const struct limiter *limiter)
     return ms * 1e6;
 }
 
+/* A moment of the host's clock on the device's, since the base, as far as it is known. */
+static double on_device_at(const struct limiter *limiter, int64_t at_ns)
+{
+    return clocks_guess_ns(&limiter->clocks, limiter_since_base(limiter, at_ns));
+}
+
 static double probe_late_ns(struct limiter *limiter)
 {
     double done_ns = probe_done_ns(limiter);
 
     if (done_ns < 0)
         return 0;
-    return presence_late_ns(&limiter->presence, done_ns,
-                            limiter_since_base(limiter, limiter->probe.recorded_ns),
-                            limiter->probe.recorded_ns);
+    return clocks_late_ns(&limiter->clocks, done_ns,
+                          limiter_since_base(limiter, limiter->probe.recorded_ns),
+                          limiter->probe.recorded_ns);
+}
+
+void limiter_note_start(struct limiter *limiter, const struct sample *sample, double began_ns)
+{
+    if (sample->was_idle && sample->called_ns)
+        presence_note_start(&limiter->presence, on_device_at(limiter, sample->called_ns), began_ns);
+}
+
+static bool is_done_at(const struct limiter *limiter, void *event, double *ret_ns)
+{
+    double ms;
+
+    if (limiter->ops->query(limiter->gpu, event) != EVENT_DONE ||
+        !limiter->ops->elapsed_ms(limiter->gpu, limiter->samples.base, event, &ms))
+        return false;
+    *ret_ns = ms * 1e6;
+    return true;
 }
 
 /* Kernels that have ended are taken in by turns, a few at a look. What a late probe says rests on
  * all of them: behind one of ours in its hardware queue it had to wait for that. */
-static void note_ends(struct limiter *limiter)
+static void note_starts_and_ends(struct limiter *limiter)
 {
     const struct samples *samples = &limiter->samples;
-    double ms;
+    double at_ns;
 
     for (unsigned i = 0; i < SAMPLES && samples->pending; i++) {
         const struct sample *sample = &samples->list[i];
 
-        if (sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
-            limiter->ops->query(limiter->gpu, sample->end) == EVENT_DONE &&
-            limiter->ops->elapsed_ms(limiter->gpu, samples->base, sample->end, &ms))
-            presence_note_end(&limiter->presence, ms * 1e6);
+        if (sample->state != SAMPLE_PENDING || sample->kind == SAMPLE_CALIBRATION)
+            continue;
+        if (sample->was_idle && is_done_at(limiter, sample->start, &at_ns))
+            limiter_note_start(limiter, sample, at_ns);
+        if (is_done_at(limiter, sample->end, &at_ns))
+            presence_note_end(&limiter->presence, at_ns);
     }
 }
 
@@ -55,9 +84,8 @@ static void resolve_probes(struct limiter *limiter)
     unsigned off;
 
     if (done_ns >= 0)
-        note_ends(limiter);
-    off = presence_resolve(&limiter->presence,
-                           limiter_since_base(limiter, limiter->probe.recorded_ns),
+        note_starts_and_ends(limiter);
+    off = presence_resolve(&limiter->presence, on_device_at(limiter, limiter->probe.recorded_ns),
                            MAX(done_ns, 0.0));
 
     atomic_fetch_add_explicit(&limiter->compute->probes_off, off, RELAXED);
@@ -65,11 +93,17 @@ static void resolve_probes(struct limiter *limiter)
 
 void limiter_take_late_answer(struct limiter *limiter)
 {
+    const int64_t now_ns = limiter_now(limiter);
+    double done_ns;
+
     if (!limiter->probe.out || !limiter->probe.late ||
         limiter->ops->query(limiter->gpu, limiter->samples.probe) == EVENT_NOT_YET)
         return;
+    done_ns = probe_done_ns(limiter);
     limiter->probe.out = false;
-    if (probe_late_ns(limiter) > 0 || probe_done_ns(limiter) < 0)
+    if (done_ns >= 0)
+        clocks_note_seen(&limiter->clocks, done_ns, limiter_since_base(limiter, now_ns), now_ns);
+    if (done_ns < 0 || probe_late_ns(limiter) > 0)
         resolve_probes(limiter);
     else
         presence_was_prompt(&limiter->presence);
@@ -96,6 +130,26 @@ static bool has_work(const struct limiter *limiter)
            limiter_now(limiter) - limiter->last_launch_ns < WORK_NS;
 }
 
+/* What has been in its queue for a slice was there as the present one began. */
+static enum probe_work work_of(struct limiter *limiter)
+{
+    if (!samples_leader(&limiter->samples))
+        return WORK_UNKNOWN;
+    return samples_wait(&limiter->samples, limiter->ops, limiter->gpu,
+                        limiter_now(limiter) - (int64_t)PRESENCE_SLICE_NS)
+               ? WORK_WAITS
+               : WORK_RUNS;
+}
+
+int64_t limiter_pause_ns(struct limiter *limiter)
+{
+    const double pause_ns = limiter->presence.least_absence_ns * PAUSE_PART;
+
+    if (!presence_contended(&limiter->presence) || !samples_leader(&limiter->samples))
+        return PAUSE_MOST_NS;
+    return (int64_t)MIN(MAX(pause_ns, PAUSE_LEAST_NS), PAUSE_MOST_NS);
+}
+
 bool limiter_probe(struct limiter *limiter)
 {
     const bool due = limiter_now(limiter) >= limiter->probe.due_ns;
@@ -106,12 +160,14 @@ bool limiter_probe(struct limiter *limiter)
         set_next_probe(limiter);
     if (limiter->probe.out) { /* it still waits for our slice */
         if (due)
-            presence_open(&limiter->presence, limiter_since_base(limiter, limiter_now(limiter)));
+            presence_open(&limiter->presence, on_device_at(limiter, limiter_now(limiter)),
+                          work_of(limiter));
         return false;
     }
     /* Beside others one is on its way at most times: it says when our slices begin. */
     if (presence_contended(&limiter->presence) ? !has_work(limiter) : !due)
         return false;
+    limiter->probe.work = work_of(limiter);
     limiter->probe.counts = due;
     if (!samples->probe)
         samples->probe = limiter->ops->make_event(limiter->gpu);
@@ -128,7 +184,7 @@ bool limiter_probe(struct limiter *limiter)
 /* One during which the host was held up for long tells nothing, whatever its answer. */
 void limiter_probe_answer(struct limiter *limiter)
 {
-    double recorded_ns = limiter_since_base(limiter, limiter->probe.recorded_ns);
+    double recorded_ns;
     bool done;
 
     if (!limiter->probe.out)
@@ -137,6 +193,7 @@ void limiter_probe_answer(struct limiter *limiter)
     limiter->probe.late =
         !done || (limiter->probe.took_ns < SHARP_NS && probe_late_ns(limiter) > 0);
     limiter->probe.out = limiter->probe.late;
+    recorded_ns = on_device_at(limiter, limiter->probe.recorded_ns);
     if (limiter->probe.took_ns >= BLURRED_NS)
         return;
     if (!limiter->probe.late)
@@ -144,9 +201,9 @@ void limiter_probe_answer(struct limiter *limiter)
     if (!limiter->probe.counts)
         return;
     if (limiter->probe.late) {
-        presence_open(&limiter->presence, recorded_ns);
+        presence_open(&limiter->presence, recorded_ns, limiter->probe.work);
         return;
     }
-    presence_on(&limiter->presence, recorded_ns);
+    presence_on(&limiter->presence, recorded_ns, limiter->probe.work);
     atomic_fetch_add_explicit(&limiter->compute->probes_on, 1, RELAXED);
 }

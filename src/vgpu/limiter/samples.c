@@ -453,18 +453,39 @@ static bool base_is_needed(const struct samples *samples)
     return false;
 }
 
-bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
-                        int64_t now_ns)
+static bool record_base(const struct limiter_gpu *ops, void *gpu, void **event)
 {
-    if (samples->base_ns && now_ns - samples->base_ns < BASE_NS)
+    if (!*event)
+        *event = ops->make_event(gpu);
+    return *event && ops->record(gpu, *event, NULL);
+}
+
+bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                        int64_t now_ns, double *ret_later_ms, int64_t *ret_host_later_ns)
+{
+    void *before = samples->base;
+
+    if (!samples->base_ns) {
+        if (record_base(ops, gpu, &samples->base))
+            samples->base_ns = now_ns;
         return false;
-    if (samples->base_ns && base_is_needed(samples) && now_ns - samples->base_ns < 8 * BASE_NS)
+    }
+    if (now_ns - samples->base_ns < BASE_NS ||
+        (base_is_needed(samples) && now_ns - samples->base_ns < 8 * BASE_NS))
         return false;
-    if (!samples->base)
-        samples->base = ops->make_event(gpu);
-    if (!samples->base || !ops->record(gpu, samples->base, NULL))
+    if (!samples->next_base_ns) {
+        if (record_base(ops, gpu, &samples->next_base))
+            samples->next_base_ns = now_ns;
         return false;
-    samples->base_ns = now_ns;
+    }
+    if (ops->query(gpu, samples->next_base) == EVENT_NOT_YET ||
+        !ops->elapsed_ms(gpu, before, samples->next_base, ret_later_ms))
+        return false;
+    *ret_host_later_ns = samples->next_base_ns - samples->base_ns;
+    samples->base = samples->next_base;
+    samples->base_ns = samples->next_base_ns;
+    samples->next_base = before;
+    samples->next_base_ns = 0;
     return true;
 }
 
@@ -513,4 +534,19 @@ struct sample *samples_leader(struct samples *samples)
             leader = sample;
     }
     return leader;
+}
+
+bool samples_wait(const struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                  int64_t since_ns)
+{
+    for (unsigned i = 0; i < SAMPLES && samples->pending > 1; i++) {
+        const struct sample *sample = &samples->list[i];
+
+        /* Its start is behind what is before it, and done as that ends. */
+        if (sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
+            !sample->was_idle && sample->recorded_ns < since_ns &&
+            ops->query(gpu, sample->start) == EVENT_NOT_YET)
+            return true;
+    }
+    return false;
 }

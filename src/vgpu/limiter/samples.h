@@ -110,6 +110,8 @@ struct samples {
     bool knows_behind; /* overhead_ns is of such */
     void *base;        /* absolute times are taken against it */
     int64_t base_ns;   /* host clock; 0: none */
+    void *next_base;
+    int64_t next_base_ns; /* 0: none is on its way */
     void *probe;
 };
 
@@ -196,7 +198,7 @@ bool samples_interval(const struct samples *samples, const struct limiter_gpu *o
 
 /* Records the base anew where it is due and nothing needs the old one. True when it did. */
 bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
-                        int64_t now_ns);
+                        int64_t now_ns, double *ret_later_ms, int64_t *ret_host_later_ns);
 
 /* A measurement is done: what was launched after it into its stream did not run before it ended. */
 void samples_note_end(struct samples *samples, const struct sample *done, int64_t ended_ns);
@@ -204,6 +206,10 @@ void samples_note_end(struct samples *samples, const struct sample *done, int64_
 /* When the oldest of the measurements began that are on their way in the stream; 0: there is none.
  */
 int64_t samples_oldest_ns(const struct samples *samples, const struct launch *where);
+
+/* Whether a kernel waits behind one before it in its stream. */
+bool samples_wait(const struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                  int64_t since_ns);
 
 /* Of the kernels measured each time the one that has run longest, NULL when none runs. */
 struct sample *samples_leader(struct samples *samples);

@@ -112,7 +112,7 @@ static bool ran(const struct limiter *limiter, const struct sample *sample,
         return false;
     if (!sample->over_ns)
         return true;
-    over_ns = presence_device_ns(&limiter->presence, limiter_since_base(limiter, sample->over_ns));
+    over_ns = clocks_device_ns(&limiter->clocks, limiter_since_base(limiter, sample->over_ns));
     over_ns =
         MIN(over_ns, ret_interval->start_ms * 1e6 + (double)(sample->over_ns - sample->began_ns));
     length_ms = MIN(ret_interval->end_ms, over_ns / 1e6) - ret_interval->start_ms;
@@ -222,39 +222,10 @@ static void note_beside(struct limiter *limiter, const struct sample *sample, do
                             length_ns - (double)cost->alone_ns);
 }
 
-/*
- * What ran while a short kernel waited for our next slice, in ns, as far as it is known. seen_ns:
- * until when, from its start, something launched before it was not done, and what of it ran then it
- * ran at the expense of that.
- */
-static double take_passed_ns(struct limiter *limiter, const struct sample *sample, double seen_ns)
-{
-    struct cover *passed = &limiter->overlap.passed;
-    double launched_ns =
-        presence_device_ns(&limiter->presence, limiter_since_base(limiter, sample->recorded_ns));
-    struct interval ran_in, wait;
-
-    if (!presence_contended(&limiter->presence) || !ran(limiter, sample, &ran_in))
-        return 0;
-    wait =
-        (struct interval){MAX(launched_ns, ran_in.start_ms * 1e6 + seen_ns) / 1e6, ran_in.start_ms};
-    /* Longer than expected it was for others' slices. */
-    ran_in.end_ms =
-        MIN(ran_in.end_ms, ran_in.start_ms + MIN(seen_ns, 2 * sample->expected_ns) / 1e6);
-    /* Where so little is between two that are measured, others ran that are not: a change of the
-     * context and back takes longer. */
-    ran_in.start_ms =
-        cover_bridge(passed, ran_in.start_ms, MIN(2 * sample->expected_ns, COSTS_ALWAYS_NS) / 1e6);
-    (void)cover_take(passed, ran_in);
-    if (!sample->was_idle || wait.end_ms - wait.start_ms < PRESENCE_PROMPT_NS / 1e6)
-        return 0;
-    return cover_alone(passed, &limiter->overlap.always, wait) * 1e6;
-}
-
-/* What of a short kernel is charged: a part of its length, what ran while it waited, and, once for
- * all launches that it stands for, what our recording held up. */
+/* What of a short kernel is charged: a part of its length, and, once for all launches that it
+ * stands for, what our recording held up. */
 struct own {
-    double part, passed_ns, held_ns;
+    double part, held_ns;
 };
 
 /*
@@ -275,7 +246,6 @@ static struct own own_of(struct limiter *limiter, const struct sample *sample, d
     if (sample->mark_count && !sample_has_company(sample))
         return own;
     note_beside(limiter, sample, length_ns, seen_ns);
-    own.passed_ns = take_passed_ns(limiter, sample, seen_ns);
     if (!sample->mark_count)
         return own;
     own.part = own_part(seen_ns + free * samples_delay_ns(sample), length_ns);
@@ -291,9 +261,9 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
     double charge_ns;
 
     length_ns = ours_of(limiter, sample, length_ns, &charge_ns);
-    overlap_note(&limiter->overlap, length_ns, length_ns * own.part + own.passed_ns);
+    overlap_note(&limiter->overlap, length_ns, length_ns * own.part);
     learn(limiter, sample, length_ns);
-    charge_ns = charge_ns * own.part + own.passed_ns;
+    charge_ns = charge_ns * own.part;
     if (sample->kind == SAMPLE_COUNTED)
         share_count(limiter->share, (int64_t)(charge_ns * sample->weight + own.held_ns));
     else
@@ -311,12 +281,12 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
 static int64_t least_gap_ns(const struct limiter *limiter, const struct sample *sample,
                             struct interval interval)
 {
-    double host_ns = presence_host_ns(&limiter->presence, interval.start_ms * 1e6);
+    double host_ns = clocks_host_ns(&limiter->clocks, interval.start_ms * 1e6);
     int64_t began_ns = limiter->samples.base_ns + (int64_t)host_ns, least_ns = 0;
 
     if (sample->was_idle && !presence_contended(&limiter->presence))
         least_ns = LAUNCH_RECORDS * MIN(limiter->record_ns, RECORD_MOST_NS);
-    if (!limiter->presence.least_known)
+    if (!limiter->clocks.most.is_known)
         return least_ns;
     return MAX(least_ns, sample->called_ns - MAX(began_ns, sample->recorded_ns));
 }
@@ -351,8 +321,9 @@ static double ran_so_far_ns(const struct limiter *limiter, const struct sample *
                             int64_t now_ns)
 {
     const struct presence *presence = &limiter->presence;
-    double start_ns = presence_device_ns(presence, limiter_since_base(limiter, sample->started_ns));
-    double end_ns = presence_device_ns(presence, limiter_since_base(limiter, now_ns));
+    double start_ns =
+        clocks_device_ns(&limiter->clocks, limiter_since_base(limiter, sample->started_ns));
+    double end_ns = clocks_device_ns(&limiter->clocks, limiter_since_base(limiter, now_ns));
 
     return (double)(now_ns - sample->started_ns) * presence_part_so_far(presence, start_ns, end_ns);
 }
@@ -478,8 +449,12 @@ static void note_end(struct limiter *limiter, const struct sample *sample, int64
 
     if (sample->kind == SAMPLE_CALIBRATION || !ran(limiter, sample, &interval))
         return;
+    limiter_note_start(limiter, sample, interval.start_ms * 1e6);
     presence_note_end(&limiter->presence, interval.end_ms * 1e6);
-    host_ns = presence_host_ns(&limiter->presence, interval.end_ms * 1e6);
+    if (!sample->over_ns)
+        clocks_note_seen(&limiter->clocks, interval.end_ms * 1e6,
+                         limiter_since_base(limiter, now_ns), now_ns);
+    host_ns = clocks_host_ns(&limiter->clocks, interval.end_ms * 1e6);
     samples_note_end(&limiter->samples, sample,
                      MIN(limiter->samples.base_ns + (int64_t)host_ns, now_ns));
 }
@@ -494,10 +469,10 @@ static double take_gap(struct limiter *limiter, struct sample *sample, double le
     double late_ns, ms;
 
     if (!sample->queued_ns || length_ns < 0 || !limiter->samples.base_ns || at_ns < 0 ||
-        !limiter->presence.least_known ||
+        !limiter->clocks.most.is_known ||
         !limiter->ops->elapsed_ms(limiter->gpu, limiter->samples.base, sample->start, &ms))
         return length_ns;
-    late_ns = ms * 1e6 - presence_device_ns(&limiter->presence, at_ns);
+    late_ns = ms * 1e6 - clocks_device_ns(&limiter->clocks, at_ns);
     sample->gap_ns = MAX(sample->queued_ns - (int64_t)MAX(late_ns, 0.0), INT64_C(0));
     return MAX(length_ns - (double)sample->gap_ns, COSTS_LEAST_NS);
 }
@@ -521,6 +496,8 @@ void limiter_poll(struct limiter *limiter)
     struct sample *done[SAMPLES_POLLED];
     double lengths_ns[SAMPLES_POLLED];
     unsigned looked = 0, count = 0;
+    int64_t host_later_ns;
+    double later_ms;
     bool settled = false;
 
     if (now_ns - samples->polled_ns < POLL_NS)
@@ -549,9 +526,11 @@ void limiter_poll(struct limiter *limiter)
     if (settled)
         limiter_publish_owed(limiter);
     wake_those_who_wait(limiter, settled);
-    if (samples_renew_base(samples, limiter->ops, limiter->gpu, now_ns)) {
-        overlap_forget(&limiter->overlap);
-        presence_new_base(&limiter->presence);
+    if (samples_renew_base(samples, limiter->ops, limiter->gpu, now_ns, &later_ms,
+                           &host_later_ns)) {
+        overlap_move(&limiter->overlap, later_ms);
+        presence_move(&limiter->presence, later_ms * 1e6);
+        clocks_move(&limiter->clocks, later_ms * 1e6, (double)host_later_ns);
         limiter->probe.stale = true;
     }
 }

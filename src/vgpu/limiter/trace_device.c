@@ -40,16 +40,21 @@ void trace_kill(struct trace_device *device, int context)
     struct trace_context *gone = &device->contexts[context];
 
     for (int i = 0; i < TRACE_STREAMS; i++) {
-        gone->streams[i].count = 0;
+        gone->streams[i].count = gone->streams[i].seen = gone->streams[i].kernels = 0;
         gone->streams[i].finished = gone->streams[i].launched;
     }
     gone->alive = false;
     gone->in_use = 0;
 }
 
-static struct trace_item *head_of(struct trace_stream *stream)
+static struct trace_item *item_of(const struct trace_stream *stream, unsigned i)
 {
-    return &stream->items[stream->head & (stream->room - 1)];
+    return &stream->items[(stream->head + i) & (stream->room - 1)];
+}
+
+static struct trace_item *head_of(const struct trace_stream *stream)
+{
+    return item_of(stream, 0);
 }
 
 static void push(struct trace_device *device, int context, int number, struct trace_item item)
@@ -64,44 +69,23 @@ static void push(struct trace_device *device, int context, int number, struct tr
 
         assert(items);
         for (unsigned i = 0; i < stream->count; i++)
-            items[i] = stream->items[(stream->head + i) & (stream->room - 1)];
+            items[i] = *item_of(stream, i);
         free(stream->items);
         stream->items = items;
         stream->room = room;
         stream->head = 0;
     }
-    stream->items[(stream->head + stream->count++) & (stream->room - 1)] = item;
+    *item_of(stream, stream->count++) = item;
     into->in_use |= 1u << number;
-}
-
-static double work_at(struct trace_device *device, int number);
-
-static double draw(struct trace_device *device)
-{
-    device->lot = device->lot * 6364136223846793005u + 1442695040888963407u;
-    return (double)(device->lot >> 11) / 9007199254740992.0;
-}
-
-/* What comes to an idle stream of the context that is on the device is seen at its next slice. */
-static uint64_t slice_of(struct trace_device *device, int context, int number)
-{
-    struct trace_context *into = &device->contexts[context];
-    int others = 0;
-
-    if (context != device->active || into->streams[number].count)
-        return 0;
-    for (int i = 0; i < TRACE_CONTEXTS; i++)
-        others += i != context && work_at(device, i) <= device->now_ns;
-    if (!others || draw(device) >= (others == 1 ? 0.2 : others == 2 ? 0.9 : 0.46))
-        return 0;
-    return into->slices + 1;
 }
 
 static void pop(struct trace_context *context, int number)
 {
     struct trace_stream *stream = &context->streams[number];
 
+    stream->kernels -= !head_of(stream)->event;
     stream->head++;
+    stream->seen--;
     if (--stream->count == 0)
         context->in_use &= ~(1u << number);
 }
@@ -112,7 +96,6 @@ void trace_launch(struct trace_device *device, int context, int stream, double l
     push(device, context, stream,
          (struct trace_item){.left_ns = length_ns,
                              .order = ++device->launched,
-                             .slice = slice_of(device, context, stream),
                              .available_ns = now_ns + TRACE_LATENCY_NS,
                              .waits_for = waits_for});
     device->contexts[context].streams[stream].launched++;
@@ -131,10 +114,8 @@ void trace_record(struct trace_device *device, int context, int stream, struct t
     event->records++;
     event->done = false;
     push(device, context, stream,
-         (struct trace_item){.slice = slice_of(device, context, stream),
-                             .event = event,
-                             .record = event->records,
-                             .available_ns = now_ns + TRACE_LATENCY_NS});
+         (struct trace_item){
+             .event = event, .record = event->records, .available_ns = now_ns + TRACE_LATENCY_NS});
 }
 
 /* When the context has something at the head of a stream: now, later, or never. */
@@ -189,88 +170,132 @@ static bool spins(const struct trace_context *context, const struct trace_item *
            context->streams[TRACE_STREAMS - 1].finished < (uint64_t)item->waits_for;
 }
 
-static bool is_on_device(const struct trace_device *device, const struct trace_context *context,
-                         const struct trace_item *item)
+/* What has come to a stream by now the device sees, unless it looks to another context. */
+static void see(const struct trace_device *device, struct trace_context *context)
 {
-    return !item->event && (double)item->available_ns <= device->now_ns &&
-           item->slice <= context->slices;
+    for (uint32_t left = context->in_use; left; left &= left - 1) {
+        struct trace_stream *stream = &context->streams[__builtin_ctz(left)];
+
+        while (stream->seen < stream->count &&
+               (double)item_of(stream, stream->seen)->available_ns <= device->now_ns)
+            stream->kernels += !item_of(stream, stream->seen++)->event;
+    }
+}
+
+/* Whether the device goes on looking after the context that is on it. */
+static bool has_more(const struct trace_context *context)
+{
+    for (uint32_t left = context->in_use; left; left &= left - 1) {
+        if (context->streams[__builtin_ctz(left)].kernels > 1)
+            return true;
+    }
+    return false;
+}
+
+static bool others_wait(struct trace_device *device)
+{
+    for (int i = 0; i < TRACE_CONTEXTS; i++) {
+        if (i != device->active && work_at(device, i) <= device->now_ns)
+            return true;
+    }
+    return false;
+}
+
+static bool is_running(const struct trace_stream *stream)
+{
+    return stream->kernels && !head_of(stream)->event;
 }
 
 /* Where one fills the device those launched after it wait. */
-static bool has_its_turn(const struct trace_device *device, struct trace_context *context,
-                         const struct trace_item *item)
+static bool has_its_turn(const struct trace_device *device, const struct trace_context *context,
+                         const struct trace_stream *stream)
 {
-    if (!is_on_device(device, context, item))
+    if (!is_running(stream))
         return false;
     for (uint32_t left = context->in_use; left && device->filled; left &= left - 1) {
-        struct trace_item *other = head_of(&context->streams[__builtin_ctz(left)]);
+        const struct trace_stream *other = &context->streams[__builtin_ctz(left)];
 
-        if (is_on_device(device, context, other) && other->order < item->order)
+        if (is_running(other) && head_of(other)->order < head_of(stream)->order)
             return false;
     }
     return true;
 }
 
 /* Of each kernel that runs: together they are no slower than one after the other. */
-static double speed(const struct trace_device *device, struct trace_context *context)
+static double speed(const struct trace_device *device, const struct trace_context *context)
 {
     double running = 0;
 
     if (device->slowing <= 0)
         return 1;
     for (uint32_t left = context->in_use; left; left &= left - 1) {
-        struct trace_item *item = head_of(&context->streams[__builtin_ctz(left)]);
+        const struct trace_stream *stream = &context->streams[__builtin_ctz(left)];
 
-        running += item->left_ns > 0 && has_its_turn(device, context, item);
+        running += has_its_turn(device, context, stream) && head_of(stream)->left_ns > 0;
     }
     return running > 1 ? 1 / MIN(1 + device->slowing * (running - 1), running) : 1;
 }
 
-/* Stamps events, ends kernels; returns when the next kernel ends or work arrives. */
-static double settle(struct trace_device *device, struct trace_context *context, bool *ret_running)
+/* What settle() leaves. */
+struct settled {
+    double next_ns; /* when the next kernel ends or work arrives */
+    bool is_running, is_deferred;
+};
+
+/* Of one stream: stamps events, ends kernels. */
+static void settle_stream(struct trace_device *device, struct trace_context *context, int number,
+                          bool *ret_changed)
 {
-    double next = FOREVER;
-    bool again = true;
+    struct trace_stream *stream = &context->streams[number];
 
-    while (again) {
-        again = false;
-        next = FOREVER;
-        *ret_running = false;
-        for (uint32_t left = context->in_use; left; left &= left - 1) {
-            int number = __builtin_ctz(left);
-            struct trace_item *item = head_of(&context->streams[number]);
-            double end;
+    while (stream->seen) {
+        struct trace_item *item = head_of(stream);
 
-            if ((double)item->available_ns > device->now_ns) {
-                next = next < (double)item->available_ns ? next : (double)item->available_ns;
-                continue;
-            }
-            if (item->slice > context->slices) {
-                device->deferred = true;
-                continue;
-            }
-            if (item->event) {
-                stamp(device, item->event, item->record);
-                pop(context, number);
-                again = true;
-                continue;
-            }
-            if (item->left_ns <= 0 && !spins(context, item)) {
-                context->streams[number].finished++;
-                device->ended++;
-                pop(context, number);
-                again = true;
-                continue;
-            }
-            *ret_running = true;
-            if (!has_its_turn(device, context, item))
-                continue;
-            end = device->now_ns + item->left_ns / speed(device, context);
-            if ((!spins(context, item) || item->left_ns > 0) && end < next)
-                next = end;
+        if (item->event) {
+            stamp(device, item->event, item->record);
+        } else if (item->left_ns <= 0 && !spins(context, item)) {
+            stream->finished++;
+            device->ended++;
+        } else {
+            return;
         }
+        pop(context, number);
+        *ret_changed = true;
     }
-    return next;
+}
+
+static struct settled settle(struct trace_device *device, struct trace_context *context)
+{
+    struct settled settled = {.next_ns = FOREVER};
+
+    if (!context->is_left)
+        see(device, context);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t left = context->in_use; left; left &= left - 1)
+            settle_stream(device, context, __builtin_ctz(left), &changed);
+    }
+    context->is_left |= !has_more(context) && others_wait(device);
+    for (uint32_t left = context->in_use; left; left &= left - 1) {
+        const struct trace_stream *stream = &context->streams[__builtin_ctz(left)];
+        double next_ns = FOREVER;
+
+        if (stream->seen < stream->count)
+            next_ns = (double)item_of(stream, stream->seen)->available_ns;
+        if (next_ns <= device->now_ns) {
+            settled.is_deferred = true;
+            next_ns = FOREVER;
+        }
+        settled.next_ns = MIN(settled.next_ns, next_ns);
+        if (!is_running(stream))
+            continue;
+        settled.is_running = true;
+        if (has_its_turn(device, context, stream) &&
+            (head_of(stream)->left_ns > 0 || !spins(context, head_of(stream))))
+            settled.next_ns = MIN(settled.next_ns, device->now_ns + head_of(stream)->left_ns /
+                                                                        speed(device, context));
+    }
+    return settled;
 }
 
 static void run(struct trace_device *device, struct trace_context *context, double until_ns,
@@ -279,9 +304,10 @@ static void run(struct trace_device *device, struct trace_context *context, doub
     const double passed = until_ns - device->now_ns, done_ns = passed * speed(device, context);
 
     for (uint32_t left = context->in_use; left && running; left &= left - 1) {
-        struct trace_item *item = head_of(&context->streams[__builtin_ctz(left)]);
+        const struct trace_stream *stream = &context->streams[__builtin_ctz(left)];
+        struct trace_item *item = head_of(stream);
 
-        if (!has_its_turn(device, context, item))
+        if (!has_its_turn(device, context, stream))
             continue;
         item->left_ns -= done_ns;
         if (item->left_ns < 0.5)
@@ -298,8 +324,8 @@ static void advance(struct trace_device *device, double until_ns, bool to_an_end
 
     while (device->now_ns < until_ns && !(to_an_end && device->ended > ended)) {
         struct trace_context *context;
+        struct settled settled;
         double next, other;
-        bool running;
 
         if (device->active < 0 || work_at(device, device->active) > device->now_ns ||
             (device->now_ns >= device->slice_end_ns && device->now_ns >= device->switch_end_ns)) {
@@ -312,7 +338,7 @@ static void advance(struct trace_device *device, double until_ns, bool to_an_end
             if (chosen != device->active)
                 device->switch_end_ns = device->now_ns + TRACE_SWITCH_NS;
             device->active = chosen;
-            device->contexts[chosen].slices++;
+            device->contexts[chosen].is_left = false;
             device->slice_end_ns = MAX(device->now_ns, device->switch_end_ns) + TRACE_SLICE_NS;
         }
         if (device->now_ns < device->switch_end_ns) {
@@ -321,18 +347,16 @@ static void advance(struct trace_device *device, double until_ns, bool to_an_end
         }
 
         context = &device->contexts[device->active];
-        device->deferred = false;
-        next = settle(device, context, &running);
-        if (!running && device->deferred) {
+        settled = settle(device, context);
+        if (!settled.is_running && settled.is_deferred) {
             device->slice_end_ns = device->switch_end_ns = device->now_ns;
             continue;
         }
-        if (!running && !context->in_use)
+        if (!settled.is_running && !context->in_use)
             continue;
-        if (next > device->slice_end_ns)
-            next = device->slice_end_ns;
+        next = MIN(settled.next_ns, device->slice_end_ns);
         /* Nothing of ours runs: others may. */
-        if (!running) {
+        if (!settled.is_running) {
             (void)choose(device, &other);
             if (work_at(device, device->active) > device->now_ns && choose(device, &other) >= 0)
                 continue;
@@ -341,7 +365,7 @@ static void advance(struct trace_device *device, double until_ns, bool to_an_end
         }
         if (next > until_ns)
             next = until_ns;
-        run(device, context, next, running);
+        run(device, context, next, settled.is_running);
     }
 }
 

@@ -9,9 +9,10 @@
  * A context without work gives its slice up at once. The kernels at the heads of a context's
  * streams run side by side at full speed or, where each fills the device, in the order of their
  * launches; or they slow each other, by a part for each other one. A switch costs TRACE_SWITCH_NS,
- * in which nobody runs. Where others have work, too, what comes to an idle stream of the context on
- * the device is seen at its next slice, more or less often. All of it as measured on H100, driver
- * 580.
+ * in which nobody runs. While others wait, the device looks after the context on it as long as that
+ * has a kernel that waits behind another one. Once there is none it looks to who comes next, and
+ * what comes to the context from then on is seen at its next slice. All of it as measured on H100
+ * and H200, driver 580 (bench/results/h100-h200.txt).
  */
 
 #include <stdbool.h>
@@ -39,14 +40,15 @@ struct trace_item {
     double left_ns;
     uint64_t order; /* of launches */
     int64_t available_ns;
-    uint64_t slice; /* the context's, from which on it is seen */
-    int waits_for;  /* a spinning kernel: ends once the context has finished so many kernels of
-                       stream TRACE_STREAMS - 1; 0: does not spin */
+    int waits_for; /* a spinning kernel: ends once the context has finished so many kernels of
+                      stream TRACE_STREAMS - 1; 0: does not spin */
 };
 
 struct trace_stream {
     struct trace_item *items;
     unsigned head, count, room; /* room: a power of two */
+    unsigned seen;              /* of the items, by the device, */
+    unsigned kernels;           /* and of them */
     uint64_t launched, finished;
 };
 
@@ -55,7 +57,7 @@ struct trace_context {
     struct trace_stream streams[TRACE_STREAMS];
     double busy_ns;  /* time in which any kernel of it ran */
     uint32_t in_use; /* bit set of streams that are not empty */
-    uint64_t slices; /* that it had */
+    bool is_left;    /* until its next slice: the device sees nothing that comes */
 };
 
 struct trace_device {
@@ -64,8 +66,6 @@ struct trace_device {
     double slice_end_ns, switch_end_ns;
     int active;     /* -1: none */
     uint64_t ended; /* kernels, of all */
-    uint64_t lot;
-    bool deferred;  /* something waits for its context's next slice */
     bool filled;    /* by each kernel */
     double slowing; /* of a kernel, by each other one that runs; 0: all run at full speed */
     uint64_t launched;
