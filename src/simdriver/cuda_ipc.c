@@ -222,13 +222,15 @@ static CUresult find_piece(CUdeviceptr ptr, size_t bytes, uint32_t *ret_physical
 
 static CUresult give_range(CUdeviceptr ptr, size_t bytes, int *ret_fd)
 {
+    const struct sim_physical *piece;
     uint32_t physical = 0;
     CUresult r = find_piece(ptr, bytes, &physical);
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (guest_state()->physicals[physical].device >= SIM_DEVICES)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    piece = &guest_state()->physicals[physical];
+    if (piece->device >= SIM_DEVICES)
+        return piece->team ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     *ret_fd = sim_export_new(guest.sim, physical, true);
     return *ret_fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }

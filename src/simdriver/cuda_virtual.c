@@ -86,8 +86,11 @@ PUBLIC CUresult cuMemAddressFree(CUdeviceptr ptr, size_t bytes)
 
 /* Making memory */
 
+/* The host's memory is not for network cards. */
 static CUresult read_place(const CUmemAllocationProp *prop, struct sim_physical *ret)
 {
+    const bool for_cards = prop->allocFlags.gpuDirectRDMACapable;
+
     ret->device = SIM_DEVICES;
     ret->location_type = (uint32_t)prop->location.type;
     switch (prop->location.type) {
@@ -97,13 +100,13 @@ static CUresult read_place(const CUmemAllocationProp *prop, struct sim_physical 
         ret->device = guest.devices[prop->location.id];
         return CUDA_SUCCESS;
     case CU_MEM_LOCATION_TYPE_HOST:
-        return prop->requestedHandleTypes ||
+        return for_cards || prop->requestedHandleTypes ||
                        guest_state()->header.driver.host_memory == SIM_HOST_MEMORY_NODES
                    ? CUDA_ERROR_INVALID_VALUE
                    : CUDA_SUCCESS;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
         ret->location_node = prop->location.id;
-        return prop->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        return for_cards || prop->location.id ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -125,6 +125,12 @@ static void what_is_asked_for(void)
     prop.location.type = CU_MEM_LOCATION_TYPE_HOST;
     INVALID(cuMemCreate(&handle, PIECE, &prop, 0));
     prop = on_device;
+    prop.allocFlags.gpuDirectRDMACapable = 1;
+    for (int type = CU_MEM_LOCATION_TYPE_HOST; type <= CU_MEM_LOCATION_TYPE_HOST_NUMA; type++) {
+        prop.location.type = type;
+        INVALID(cuMemCreate(&handle, PIECE, &prop, 0));
+    }
+    prop = on_device;
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
     GIVES(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, PIECE, &prop, 0));
     prop.requestedHandleTypes = 16;

@@ -7,7 +7,8 @@
  * device is current; the host's is free. What others may hold of it: virtual_share.c.
  *
  * Where the card is oversubscribed (CUDA_OVERSUBSCRIBE) and has no room, memory is made on the
- * host, charged as ever, unless it asks for properties that the host's has not. NVML counts it for
+ * host, charged as ever, unless it asks for properties that the host's has not. Network cards'
+ * access, for which programs ask wherever the device has it, is let go. NVML counts it for
  * nobody (vgpu_device.managed_units): it is charged until our last reference has gone, whoever else
  * holds it then, since it is no device's.
  *
@@ -138,14 +139,16 @@ static bool may_live_on_host(const CUmemAllocationProp *prop)
 
     return prop->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
            !(prop->requestedHandleTypes & ~by_descriptor) && !prop->allocFlags.compressionType &&
-           !prop->allocFlags.gpuDirectRDMACapable && !prop->allocFlags.usage;
+           !prop->allocFlags.usage;
 }
 
 /* What the card has no room for, though the limit has. A descriptor is given of memory on a node
- * alone, and older drivers make no other. */
+ * alone, and older drivers make no other; none makes the host's for network cards (H200, driver
+ * 580). */
 static bool create_on_host(CUmemGenericAllocationHandle *ret_made, size_t bytes,
                            CUmemAllocationProp prop, const struct vgpu_device *device)
 {
+    prop.allocFlags.gpuDirectRDMACapable = 0;
     prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
     if (!prop.requestedHandleTypes && REAL(cuMemCreate)(ret_made, bytes, &prop, 0) == CUDA_SUCCESS)
         return true;
@@ -300,8 +303,8 @@ PUBLIC CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
     return result;
 }
 
-/* A program that made memory on its card hears that it is there, for the access that it will set.
- */
+/* A program that made memory on its card hears that it is there, for the access that it will set;
+ * but not that network cards may have what they can't. */
 PUBLIC CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
                                                        CUmemGenericAllocationHandle handle)
 {

@@ -20,9 +20,9 @@ def slot(kind, number=1):
     return KINDS.index(kind) * GROUP + number
 
 
-def allocation_prop(place=DEVICE, number=0, handles=0, kind=1):
-    """CUmemAllocationProp."""
-    return struct.pack("<iiiiQQ", kind, handles, place, number, 0, 0)
+def allocation_prop(place=DEVICE, number=0, handles=0, kind=1, compressed=0, for_cards=0, usage=0):
+    """CUmemAllocationProp; for_cards: that network cards may have it (gpuDirectRDMACapable)."""
+    return struct.pack("<iiiiQBBHI", kind, handles, place, number, 0, compressed, for_cards, usage, 0)
 
 
 def access_desc(place=DEVICE, number=0, flags=3):

@@ -411,19 +411,32 @@ def check_oversubscribed_sharing(machine):
     user.finish()
 
 
+def check_for_network_cards(one, far, on_host):
+    """As PyTorch makes it (expandable segments), NCCL and vLLM wherever the card is able to: it lives on the host without."""
+    able = allocation_prop(for_cards=1)
+    check_equal((one.call("cuDeviceGetAttribute", "o4", 110, 0), one.words[1]), (0, "01000000"), "the card's memory may be network cards'")
+    for handles, place in ((0, "the host"), (POSIX_FD, "a node of it")):
+        prop = allocation_prop(for_cards=1, handles=handles)
+        check_equal((one.create(2, far, prop), on_host()), (0, far), f"what is to be theirs lives on {place}, too")
+        one.must("cuMemGetAllocationPropertiesFromHandle", "o32", f"h{slot('physical', 2)}")
+        check_equal(one.words[1], allocation_prop(handles=handles).hex(), "and is told to be the device's, but not to be theirs")
+        check_equal((one.map(1, 0, far, 2), one.allow(1, 0, far)), (0, 0), "it is mapped, and the device may have it")
+        check_equal(one.call("cuMemGetHandleForAddressRange", f"w{slot('fd', 3)}", f"h{slot('va', 1)}", far, 1, 0), INVALID_VALUE, "no card gets it")
+        check_equal((one.unmap(1, 0, far), one.release(2), on_host()), (0, 0, 0), "and goes")
+    check_equal((one.create(2, PIECE, able), on_host()), (0, 0), "what the card has room for is made there")
+    one.must("cuMemGetAllocationPropertiesFromHandle", "o32", f"h{slot('physical', 2)}")
+    check_equal((one.words[1], one.release(2)), (able.hex(), 0), "for them")
+
+
 def check_oversubscribed():
-    """cuMemCreate likewise, where the host's memory does: not for network cards and tiles."""
+    """cuMemCreate likewise, where the host's memory does: not compressed or for tiles."""
     region = new_region()
     machine = new_machine(gpus=2)
     one = Mapper(limited_environment(machine, memory=6 * GIB, region=region, CUDA_OVERSUBSCRIBE="true")).begin()
     near, far = 3 * GIB + 800 * MIB, GIB + 512 * MIB
     on_host, on_account = lambda: told(region, "on_host_bytes"), lambda: (machine.used(one.pid), one.charged())
     check_equal((one.create(1, near), on_host()), (0, 0), "what the card has room for is made there")
-    for title, prop in [
-        ("for a network card", struct.pack("<iiiiQBBHI", 1, 0, DEVICE, 0, 0, 0, 1, 0, 0)),
-        ("compressed", struct.pack("<iiiiQBBHI", 1, 0, DEVICE, 0, 0, 1, 0, 0, 0)),
-        ("for tiles", struct.pack("<iiiiQBBHI", 1, 0, DEVICE, 0, 0, 0, 0, 1, 0)),
-    ]:
+    for title, prop in [("compressed", allocation_prop(compressed=1)), ("for tiles", allocation_prop(usage=1))]:
         check_equal((one.create(2, far, prop), one.words[1]), (OUT_OF_MEMORY, "kept"), f"{title} it must fit on the card")
     check_equal((on_host(), on_account()), (0, (near + CONTEXT,) * 2), "and nothing is charged for it")
     check_equal(one.create(2, far), 0, "other memory that it has no room for is made, too")
@@ -442,6 +455,7 @@ def check_oversubscribed():
     check_equal((one.unmap(1, 0, far), on_host()), (0, 0), "unmapped, it is given back")
     check_equal(on_account(), (near + CONTEXT + 20 * MIB,) * 2, "and no more charged")
     check_equal((one.create(2, far), on_host(), one.release(2), on_host()), (0, far, 0, 0), "never mapped, by its release")
+    check_for_network_cards(one, far, on_host)
     one.create(2, far)
     one.kill()
     wait_until(lambda: told(region, "processes") == [])
