@@ -161,18 +161,21 @@ PUBLIC CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *pa
 {
     const struct graph_node *node = graph_find_node(handle);
     CUresult r = check(node && node->type == CU_GRAPH_NODE_TYPE_MEMCPY ? params : NULL);
+    int type;
 
-    if (r == CUDA_SUCCESS)
-        *params = (CUDA_MEMCPY3D){
-            .srcMemoryType = CU_MEMORYTYPE_DEVICE,
-            .srcDevice = node->copied_from,
-            .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-            .dstDevice = node->set.dst,
-            .WidthInBytes = node->set.width,
-            .Height = node->set.height,
-            .Depth = 1,
-        };
-    return r;
+    if (r != CUDA_SUCCESS)
+        return r;
+    type = node->op.kind ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
+    *params = (CUDA_MEMCPY3D){
+        .srcMemoryType = type,
+        .srcDevice = node->copied_from,
+        .dstMemoryType = type,
+        .dstDevice = node->set.dst,
+        .WidthInBytes = node->set.width,
+        .Height = node->set.height,
+        .Depth = 1,
+    };
+    return CUDA_SUCCESS;
 }
 
 PUBLIC CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph,

@@ -257,13 +257,14 @@ static CUresult tell_ordinal(int *ret_device, uint64_t address)
 
 static CUresult tell_of(void *data, int attribute, CUdeviceptr ptr)
 {
+    const enum guest_kind kind = guest_kind_of(ptr);
     unsigned device;
     bool managed;
 
     (void)sim_lock(guest.sim);
     managed = guest_managed_has(ptr);
     sim_unlock(guest.sim);
-    if (!managed && !guest_has(ptr))
+    if (kind == GUEST_NOTHING)
         return CUDA_ERROR_INVALID_VALUE;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
@@ -275,7 +276,7 @@ static CUresult tell_of(void *data, int attribute, CUdeviceptr ptr)
         *(unsigned int *)data = managed;
         return CUDA_SUCCESS;
     default:
-        *(unsigned int *)data = CU_MEMORYTYPE_DEVICE;
+        *(unsigned int *)data = kind == GUEST_DEVICE ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         return CUDA_SUCCESS;
     }
 }

@@ -169,6 +169,40 @@ bool guest_has(uint64_t address)
     return guest_range(address, &from, &bytes);
 }
 
+static bool is_mapped_of_host(uint64_t address)
+{
+    const struct sim_physical *p = NULL;
+    const struct mapping *mapping;
+    bool of_host;
+
+    (void)pthread_mutex_lock(&guest.lock);
+    (void)sim_lock(guest.sim);
+    mapping = range_find(address);
+    if (mapping)
+        p = &guest_state()->physicals[guest_state()->holds[mapping->hold].physical];
+    of_host = p && p->device == SIM_DEVICES && !p->team;
+    sim_unlock(guest.sim);
+    (void)pthread_mutex_unlock(&guest.lock);
+    return of_host;
+}
+
+enum guest_kind guest_kind_of(uint64_t address)
+{
+    unsigned device;
+    bool managed;
+
+    (void)sim_lock(guest.sim);
+    managed = guest_managed_has(address);
+    sim_unlock(guest.sim);
+    if (managed)
+        return GUEST_DEVICE;
+    if (!guest_has(address))
+        return GUEST_NOTHING;
+    if (guest_pool_of(address, &device) && device == SIM_DEVICES)
+        return GUEST_HOST_POOL;
+    return is_mapped_of_host(address) ? GUEST_HOST : GUEST_DEVICE;
+}
+
 PUBLIC CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr ptr)
 {
     uint64_t from, size;

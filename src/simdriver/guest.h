@@ -223,6 +223,14 @@ void guest_ipc_drop(uint32_t context);
 uint64_t guest_managed_make(uint64_t bytes, uint32_t context); /* 0: there is no memory for it */
 bool guest_managed_has(uint64_t address);
 bool guest_has(uint64_t address); /* any memory of a device */
+/* No lock held. The host's is what is mapped of it, and what its pools gave out. */
+enum guest_kind {
+    GUEST_NOTHING,
+    GUEST_DEVICE,
+    GUEST_HOST,
+    GUEST_HOST_POOL,
+};
+enum guest_kind guest_kind_of(uint64_t address);
 bool guest_range(uint64_t address, uint64_t *ret_from, uint64_t *ret_bytes); /* the piece of it */
 bool guest_managed_free(uint64_t address);
 void guest_managed_touch(uint64_t address, unsigned device);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Setting memory, and copies within a device. */
+/* Setting memory, and copies: within a device, and from and to the host's memory of each kind. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,6 @@ static void kept_busy(void)
     };
     CUdeviceptr tos[] = {other, other + GIB / 2}, froms[] = {ptr, ptr};
     size_t sizes[] = {GIB / 2, GIB / 2};
-    CUDA_MEMCPY3D of_host = layers;
     int64_t before;
 
     OK(cuMemsetD32Async(ptr, 1, GIB / 4, t.streams[0]));
@@ -75,9 +74,6 @@ static void kept_busy(void)
     INVALID(cuMemsetD2D32_v2(ptr, 0, 1, UINT64_MAX / 2, 3));
     INVALID(cuMemsetD8_v2(16, 1, 1));
     INVALID(cuMemcpyDtoD_v2(ptr, other, GIB + 1));
-    of_host.srcMemoryType = CU_MEMORYTYPE_HOST;
-    GIVES(CUDA_ERROR_NOT_SUPPORTED, cuMemcpy3D_v2(&of_host));
-    GIVES(CUDA_ERROR_NOT_SUPPORTED, cuMemcpy(ptr, (CUdeviceptr)(uintptr_t)&before, 8));
     testing_step(NS_PER_S);
     HOLDS(testing_busy_ns() == before);
 }
@@ -161,6 +157,130 @@ static void added(void)
     OK(cuGraphDestroy(graph));
 }
 
+/* The ways to copy between memory of a device, or of the host, and a buffer of the program's. */
+static CUresult copy_rows(CUdeviceptr at, int type, bool back)
+{
+    char buffer[512];
+    const CUDA_MEMCPY2D there = {
+        .srcMemoryType = CU_MEMORYTYPE_HOST,
+        .srcHost = buffer,
+        .dstMemoryType = type,
+        .dstDevice = at,
+        .WidthInBytes = sizeof(buffer),
+        .Height = 1,
+    };
+    const CUDA_MEMCPY3D here = {
+        .srcMemoryType = type,
+        .srcDevice = at,
+        .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+        .dstDevice = other,
+        .WidthInBytes = MIB,
+        .Height = 1,
+        .Depth = 1,
+    };
+
+    return back ? cuMemcpy3DAsync_v2(&here, t.streams[0]) : cuMemcpy2D_v2(&there);
+}
+
+/* As an H200 answers for each kind of memory on the host (driver 580.159). */
+static void copied_to_and_fro(CUdeviceptr at, CUresult as_devices)
+{
+    char buffer[512];
+
+    GIVES(as_devices, cuMemcpyDtoH_v2(buffer, at, sizeof(buffer)));
+    GIVES(as_devices, cuMemcpyDtoHAsync_v2(buffer, at, sizeof(buffer), t.streams[0]));
+    GIVES(as_devices, cuMemcpyHtoD_v2(at, buffer, sizeof(buffer)));
+    GIVES(as_devices, cuMemcpyHtoDAsync_v2(at, buffer, sizeof(buffer), t.streams[0]));
+    GIVES(as_devices, cuMemcpyDtoD_v2(at, other, MIB));
+    GIVES(as_devices, cuMemcpyDtoDAsync_v2(other, at, MIB, t.streams[0]));
+    GIVES(as_devices, cuMemcpyPeer(other, t.context, at, t.context, MIB));
+    GIVES(as_devices, cuMemcpyPeerAsync(at, t.context, other, t.context, MIB, t.streams[0]));
+    OK(cuMemcpy((CUdeviceptr)(uintptr_t)buffer, at, sizeof(buffer)));
+    OK(cuMemcpyAsync(at, other, MIB, t.streams[0]));
+    GIVES(as_devices, copy_rows(at, CU_MEMORYTYPE_DEVICE, false));
+    GIVES(as_devices, copy_rows(at, CU_MEMORYTYPE_DEVICE, true));
+    OK(copy_rows(at, CU_MEMORYTYPE_UNIFIED, false));
+    OK(copy_rows(at, CU_MEMORYTYPE_UNIFIED, true));
+    INVALID(cuMemcpyDtoH_v2(buffer, 16, sizeof(buffer)));
+    INVALID(cuMemcpyHtoD_v2(at, NULL, sizeof(buffer)));
+    INVALID(cuMemcpyAsync(at, other, 4 * MIB, t.streams[0]));
+    OK(cuStreamSynchronize(t.streams[0]));
+}
+
+static unsigned int type_of(CUdeviceptr at)
+{
+    unsigned int type;
+
+    OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at));
+    return type;
+}
+
+static void of_pools_of_the_host(void)
+{
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED};
+    CUmemoryPool pool;
+    CUdeviceptr at;
+
+    begin();
+    for (int type = CU_MEM_LOCATION_TYPE_HOST; type <= CU_MEM_LOCATION_TYPE_HOST_NUMA; type++) {
+        props.location.type = type;
+        OK(cuMemPoolCreate(&pool, &props));
+        OK(cuMemAllocFromPoolAsync(&at, 2 * MIB, pool, t.streams[0]));
+        HOLDS(type_of(at) == CU_MEMORYTYPE_HOST);
+        copied_to_and_fro(at, CUDA_ERROR_INVALID_VALUE);
+    }
+    HOLDS(testing_busy_ns() == 0);
+    OK(cuMemsetD8_v2(at, 1, MIB));
+    testing_step(NS_PER_S);
+    HOLDS(testing_busy_ns() > 0);
+}
+
+static void of_mapped_memory(void)
+{
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at;
+
+    begin();
+    for (int type = CU_MEM_LOCATION_TYPE_HOST; type <= CU_MEM_LOCATION_TYPE_HOST_NUMA; type++) {
+        prop.location.type = type;
+        OK(cuMemCreate(&handle, 2 * MIB, &prop, 0));
+        OK(cuMemAddressReserve(&at, 2 * MIB, 0, 0, 0));
+        OK(cuMemMap(at, 2 * MIB, 0, handle, 0));
+        HOLDS(type_of(at) == CU_MEMORYTYPE_HOST);
+        copied_to_and_fro(at, CUDA_SUCCESS);
+    }
+    HOLDS(testing_busy_ns() == 0);
+}
+
+/* In the stream's order, and what does not return before it is done waits for that. */
+static void in_order_of_streams(void)
+{
+    char buffer[512];
+    CUgraphNodeType type;
+    CUgraphNode node;
+    CUgraph graph;
+    size_t count = 1;
+
+    begin();
+    OK(cuMemsetD32Async(ptr, 1, GIB / 4, t.streams[0]));
+    OK(cuMemcpyDtoHAsync_v2(buffer, ptr, sizeof(buffer), t.streams[0]));
+    GIVES(CUDA_ERROR_NOT_READY, cuStreamQuery(t.streams[0]));
+    testing_step(SET_NS);
+    OK(cuStreamQuery(t.streams[0]));
+    HOLDS(testing_busy_ns() == SET_NS);
+
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemcpyHtoDAsync_v2(ptr, buffer, sizeof(buffer), t.streams[0]));
+    OK(cuStreamEndCapture(t.streams[0], &graph));
+    OK(cuGraphGetNodes(graph, &node, &count));
+    OK(cuGraphNodeGetType(node, &type));
+    HOLDS(count == 1 && type == CU_GRAPH_NODE_TYPE_MEMCPY);
+    OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    GIVES(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuMemcpyDtoH_v2(buffer, ptr, sizeof(buffer)));
+    GIVES(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(t.streams[0], &graph));
+}
+
 /* What the device writes to comes there. */
 static void of_managed_memory(void)
 {
@@ -197,6 +317,9 @@ HOLDS_IN(memory_is_set_and_copied_by_the_multiprocessors, "", busy)
 HOLDS_IN(captured_it_is_a_node, "", graphs)
 HOLDS_IN(so_is_one_that_is_added, "", nodes)
 HOLDS_IN(managed_memory_comes_to_be_set, "", of_managed_memory)
+HOLDS_IN(a_pools_memory_on_the_host_is_no_devices, "", of_pools_of_the_host)
+HOLDS_IN(what_is_mapped_of_the_host_is, "", of_mapped_memory)
+HOLDS_IN(copies_of_the_hosts_memory_keep_their_place, "", in_order_of_streams)
 
 int main(void)
 {
@@ -205,6 +328,9 @@ int main(void)
         cmocka_unit_test(captured_it_is_a_node),
         cmocka_unit_test(so_is_one_that_is_added),
         cmocka_unit_test(managed_memory_comes_to_be_set),
+        cmocka_unit_test(a_pools_memory_on_the_host_is_no_devices),
+        cmocka_unit_test(what_is_mapped_of_the_host_is),
+        cmocka_unit_test(copies_of_the_hosts_memory_keep_their_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
