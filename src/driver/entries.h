@@ -21,6 +21,7 @@ enum driver_class {
     DRIVER_MODULE,
     DRIVER_QUERY,
     DRIVER_LAUNCH,
+    DRIVER_COPY,
     DRIVER_STREAM,
     DRIVER_GRAPH,
     DRIVER_EVENT,

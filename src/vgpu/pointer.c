@@ -9,6 +9,13 @@ static bool ask(void *ret, int attribute, CUdeviceptr ptr)
            REAL(cuPointerGetAttribute)(ret, attribute, ptr) == CUDA_SUCCESS;
 }
 
+bool pointer_is_known(CUdeviceptr ptr)
+{
+    unsigned int type;
+
+    return ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr);
+}
+
 bool pointer_is_on_device(CUdeviceptr ptr)
 {
     unsigned int type;

@@ -5,6 +5,7 @@
 
 #include "vgpu/vgpu.h"
 
+bool pointer_is_known(CUdeviceptr ptr); /* wherever that is */
 bool pointer_is_on_device(CUdeviceptr ptr);
 bool pointer_ordinal(CUdeviceptr ptr, int *ret_ordinal);
 

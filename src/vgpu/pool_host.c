@@ -11,6 +11,9 @@
 #include "vgpu/pool.h"
 #include "vgpu/real.h"
 
+/* There is, or was, one that holds what a device has no room for. */
+static _Atomic bool spills;
+
 static bool let_devices_have(CUmemoryPool handle)
 {
     CUmemAccessDesc accesses[LIMITS_MAX_DEVICES];
@@ -67,10 +70,12 @@ static struct pool *add_on_host(struct vgpu_device *device)
     if (!make_on_host(device, &handle))
         return NULL;
     pool = pool_add(handle, device);
-    if (pool)
+    if (pool) {
         pool->on_host = true;
-    else
+        atomic_store(&spills, true);
+    } else {
         (void)REAL(cuMemPoolDestroy)(handle);
+    }
     return pool;
 }
 
@@ -88,6 +93,18 @@ struct pool *pool_on_host(struct vgpu_device *device)
     }
     pools_unlock();
     return pool;
+}
+
+bool pools_spilled(CUdeviceptr ptr)
+{
+    CUmemoryPool handle = NULL;
+    const struct pool *pool = NULL;
+
+    if (atomic_load(&spills) &&
+        REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr) ==
+            CUDA_SUCCESS)
+        pool = pool_find(handle);
+    return pool && pool->on_host && !pool->managed;
 }
 
 static struct pool *find_managed_on_host(void)

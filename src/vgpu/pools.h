@@ -32,6 +32,10 @@ bool pools_know_place(const CUmemLocation *location, const char *name);
  * host alone. */
 bool pools_home(CUdeviceptr ptr, CUdevice *ret_home);
 
+/* Whether it is memory that a device had no room for and a pool of ours holds on the host: the
+ * driver takes that for no device's. */
+bool pools_spilled(CUdeviceptr ptr);
+
 /* Something was freed that a pool may have given out. */
 void pools_freed(void);
 

@@ -10,6 +10,11 @@
  * the caller's memory another thread could change it until the driver reads it. Where an address is
  * of memory on the device when the driver has been asked, and was not before, what runs is paid for
  * afterwards.
+ *
+ * Memory in the order of streams that an oversubscribed card has no room for is the host's to the
+ * driver, which refuses (invalid value) a copy that takes it for the device's, as the program does:
+ * then the copy is made in the way that lets the driver find out where either side is, for free as
+ * any from and to the host.
  */
 
 #include <string.h>
@@ -20,6 +25,7 @@
 #include "vgpu/contexts.h"
 #include "vgpu/graph_homes.h"
 #include "vgpu/pointer.h"
+#include "vgpu/pools.h"
 #include "vgpu/real.h"
 
 enum kind {
@@ -272,7 +278,9 @@ static bool are_apart(CUdeviceptr a, CUdeviceptr b)
  * that the driver is there. */
 static uint64_t between_devices(CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
 {
-    return is_limited() && are_apart(to, from) ? 0 : bytes;
+    return is_limited() && (are_apart(to, from) || pools_spilled(to) || pools_spilled(from))
+               ? 0
+               : bytes;
 }
 
 static uint64_t between_any(CUdeviceptr to, CUdeviceptr from, uint64_t bytes)
@@ -289,18 +297,24 @@ static __attribute__((noinline)) void *take(void *own, const void *of, size_t si
     return of ? memcpy(own, of, size) : NULL;
 }
 
+/* Where a side is taken for a device's, it may be one that a pool of ours holds on the host. */
+static bool is_there(int type, CUdeviceptr ptr)
+{
+    return pointer_is_there(type, ptr) && (type != CU_MEMORYTYPE_DEVICE || !pools_spilled(ptr));
+}
+
 static uint64_t bytes_of_2d(const CUDA_MEMCPY2D *copy)
 {
-    if (!copy || !is_limited() || !pointer_is_there(copy->dstMemoryType, copy->dstDevice) ||
-        !pointer_is_there(copy->srcMemoryType, copy->srcDevice))
+    if (!copy || !is_limited() || !is_there(copy->dstMemoryType, copy->dstDevice) ||
+        !is_there(copy->srcMemoryType, copy->srcDevice))
         return 0;
     return volume(copy->WidthInBytes, copy->Height, 1);
 }
 
 static uint64_t bytes_of_3d(const CUDA_MEMCPY3D *copy)
 {
-    if (!copy || !is_limited() || !pointer_is_there(copy->dstMemoryType, copy->dstDevice) ||
-        !pointer_is_there(copy->srcMemoryType, copy->srcDevice))
+    if (!copy || !is_limited() || !is_there(copy->dstMemoryType, copy->dstDevice) ||
+        !is_there(copy->srcMemoryType, copy->srcDevice))
         return 0;
     return volume(copy->WidthInBytes, copy->Height, copy->Depth);
 }
@@ -367,6 +381,7 @@ struct stretch {
     CUstream stream;
     enum real_index real;
     bool any, has_stream, per_thread; /* any: of the host as well */
+    bool of_host;                     /* one side is the program's own memory */
 };
 
 static uint64_t bytes_of_stretch(const struct stretch *copy)
@@ -384,10 +399,49 @@ static CUresult copy_by_driver(const struct stretch *copy)
     return ((__typeof__(&cuMemcpy))real)(copy->to, copy->from, copy->bytes);
 }
 
-static CUresult copy_stretch(const struct stretch *copy)
+/* In the way that lets the driver find out where either side is. */
+static CUresult copy_either(struct stretch copy)
+{
+    if (copy.has_stream)
+        copy.real = copy.per_thread ? REAL_cuMemcpyAsync_ptsz : REAL_cuMemcpyAsync;
+    else
+        copy.real = copy.per_thread ? REAL_cuMemcpy_ptds : REAL_cuMemcpy;
+    return copy_by_driver(&copy);
+}
+
+/* What is no memory of the driver's it would then take for the program's own. */
+static bool lives_on_host(const struct stretch *copy)
+{
+    const bool is_to = pools_spilled(copy->to), is_from = pools_spilled(copy->from);
+
+    if (copy->of_host)
+        return (is_to && copy->from) || (is_from && copy->to);
+    return (is_to && pointer_is_known(copy->from)) || (is_from && pointer_is_known(copy->to));
+}
+
+/* What came of it: made again where what the driver refuses lives on the host. */
+static CUresult copied(const struct stretch *copy, CUresult result)
+{
+    if (result == CUDA_ERROR_INVALID_VALUE && !copy->any && lives_on_host(copy))
+        return copy_either(*copy);
+    return result;
+}
+
+static CUresult copy_charged(const struct stretch *copy)
 {
     COPY_ANY(bytes_of_stretch(copy), copy->to, copy->stream, copy->per_thread,
              copy_by_driver(copy));
+}
+
+static CUresult copy_stretch(const struct stretch *copy)
+{
+    return copied(copy, copy_charged(copy));
+}
+
+static CUresult copy_of_host(const struct stretch *copy)
+{
+    (void)real_driver();
+    return copied(copy, copy_by_driver(copy));
 }
 
 #define STRETCH(name, ...)                                                                         \
@@ -416,42 +470,103 @@ static CUresult copy_stretch(const struct stretch *copy)
 COPY_1D(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, false)
 COPY_1D(cuMemcpy, cuMemcpyAsync, true)
 
-#define COPY_PEER(name, per_thread, stream, parameters, call)                                      \
+/* A pointer of the host's is passed as an address of the device is. */
+#define COPY_HOST(name, name_async, to_type, from_type)                                            \
+    COPY_HOST_BY(name, (to_type to, from_type from, size_t bytes), .stream = NULL)                 \
+    COPY_HOST_BY(name##_ptds, (to_type to, from_type from, size_t bytes), .per_thread = true)      \
+    COPY_HOST_BY(name_async, (to_type to, from_type from, size_t bytes, CUstream on),              \
+                 .has_stream = true, .stream = on)                                                 \
+    COPY_HOST_BY(name_async##_ptsz, (to_type to, from_type from, size_t bytes, CUstream on),       \
+                 .has_stream = true, .stream = on, .per_thread = true)
+
+#define COPY_HOST_BY(name, parameters, ...)                                                        \
     PUBLIC CUresult name parameters                                                                \
     {                                                                                              \
-        TRANSFER(COPY, are_of_one_device(to_context, from_context) ? bytes : 0, to, stream,        \
-                 per_thread, REAL(name) call);                                                     \
+        return copy_of_host(&(struct stretch){(CUdeviceptr)(uintptr_t)to,                          \
+                                              (CUdeviceptr)(uintptr_t)from, bytes,                 \
+                                              .of_host = true, .real = REAL_##name, __VA_ARGS__}); \
     }
 
-COPY_PEER(cuMemcpyPeer, false, NULL,
+COPY_HOST(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, void *, CUdeviceptr)
+COPY_HOST(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *)
+
+static CUresult begin_peer(struct transfer *transfer, const struct stretch *copy,
+                           CUcontext to_context, CUcontext from_context)
+{
+    const uint64_t bytes = are_of_one_device(to_context, from_context)
+                               ? between_devices(copy->to, copy->from, copy->bytes)
+                               : 0;
+
+    return begin(transfer, COPY, bytes, copy->to, copy->stream, copy->per_thread);
+}
+
+#define COPY_PEER(name, parameters, call, ...)                                                     \
+    PUBLIC CUresult name parameters                                                                \
+    {                                                                                              \
+        const struct stretch copy = {to, from, bytes, __VA_ARGS__};                                \
+        struct transfer transfer;                                                                  \
+        CUresult result = begin_peer(&transfer, &copy, to_context, from_context);                  \
+                                                                                                   \
+        return result == CUDA_SUCCESS ? copied(&copy, end(&transfer, REAL(name) call)) : result;   \
+    }
+
+COPY_PEER(cuMemcpyPeer,
           (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
            size_t bytes),
-          (to, to_context, from, from_context, bytes))
-COPY_PEER(cuMemcpyPeer_ptds, true, NULL,
+          (to, to_context, from, from_context, bytes), .stream = NULL)
+COPY_PEER(cuMemcpyPeer_ptds,
           (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
            size_t bytes),
-          (to, to_context, from, from_context, bytes))
-COPY_PEER(cuMemcpyPeerAsync, false, stream,
+          (to, to_context, from, from_context, bytes), .per_thread = true)
+COPY_PEER(cuMemcpyPeerAsync,
           (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
            size_t bytes, CUstream stream),
-          (to, to_context, from, from_context, bytes, stream))
-COPY_PEER(cuMemcpyPeerAsync_ptsz, true, stream,
+          (to, to_context, from, from_context, bytes, stream), .has_stream = true, .stream = stream)
+COPY_PEER(cuMemcpyPeerAsync_ptsz,
           (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
            size_t bytes, CUstream stream),
-          (to, to_context, from, from_context, bytes, stream))
+          (to, to_context, from, from_context, bytes, stream), .has_stream = true, .stream = stream,
+          .per_thread = true)
+
+/* A side of a copy that lives on the host: the driver is to find out where. False: it does not. */
+static bool let_find(int *type, CUdeviceptr ptr)
+{
+    if (*type != CU_MEMORYTYPE_DEVICE || !pools_spilled(ptr))
+        return false;
+    *type = CU_MEMORYTYPE_UNIFIED;
+    return true;
+}
 
 /* One call of any of the functions of that description, with a stream or without. */
 #define ROWS(of, type)                                                                             \
+    static CUresult by_driver_##of(enum real_index index, const type *copy, bool has_stream,       \
+                                   CUstream stream)                                                \
+    {                                                                                              \
+        return has_stream                                                                          \
+                   ? ((CUresult(*)(const type *, CUstream))real_functions[index])(copy, stream)    \
+                   : ((CUresult(*)(const type *))real_functions[index])(copy);                     \
+    }                                                                                              \
+                                                                                                   \
+    static CUresult charged_##of(enum real_index index, const type *copy, bool per_thread,         \
+                                 bool has_stream, CUstream stream)                                 \
+    {                                                                                              \
+        COPY_ANY(bytes_of_##of(copy), target_of_##of(copy), stream, per_thread,                    \
+                 by_driver_##of(index, copy, has_stream, stream));                                 \
+    }                                                                                              \
+                                                                                                   \
     static CUresult copy_##of(enum real_index index, const type *copy, bool per_thread,            \
                               bool has_stream, CUstream stream)                                    \
     {                                                                                              \
+        CUresult result;                                                                           \
         type own;                                                                                  \
                                                                                                    \
         copy = take(&own, copy, sizeof(own));                                                      \
-        COPY_ANY(bytes_of_##of(copy), target_of_##of(copy), stream, per_thread,                    \
-                 has_stream                                                                        \
-                     ? ((CUresult(*)(const type *, CUstream))real_functions[index])(copy, stream)  \
-                     : ((CUresult(*)(const type *))real_functions[index])(copy));                  \
+        result = charged_##of(index, copy, per_thread, has_stream, stream);                        \
+        if (result == CUDA_ERROR_INVALID_VALUE && copy &&                                          \
+            (let_find(&own.dstMemoryType, own.dstDevice) |                                         \
+             let_find(&own.srcMemoryType, own.srcDevice)))                                         \
+            result = by_driver_##of(index, copy, has_stream, stream);                              \
+        return result;                                                                             \
     }
 
 ROWS(2d, CUDA_MEMCPY2D)

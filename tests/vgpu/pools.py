@@ -384,6 +384,83 @@ def check_host_pools():
     one.kill()
 
 
+HOST_TYPE, DEVICE_TYPE, UNIFIED = 1, 2, 4
+
+
+def rows_2d(to, from_, kinds, size):
+    """CUDA_MEMCPY2D of one row; kinds: the type of memory to, and from."""
+    place = lambda kind, at: struct.pack("<QQiiQQQQ", 0, 0, kind, 0, at if kind == HOST_TYPE else 0, at if kind != HOST_TYPE else 0, 0, 0)
+    return place(kinds[1], from_) + place(kinds[0], to) + struct.pack("<QQ", size, 1)
+
+
+def rows_3d(to, from_, kinds, size):
+    """CUDA_MEMCPY3D, or CUDA_MEMCPY3D_PEER."""
+    place = lambda kind, at: struct.pack("<QQQQiiQQQQQQ", 0, 0, 0, 0, kind, 0, at if kind == HOST_TYPE else 0, at if kind != HOST_TYPE else 0, 0, 0, 0, 0)
+    return place(kinds[1], from_) + place(kinds[0], to) + struct.pack("<QQQ", size, 1, 1)
+
+
+def check_copies(one, near, far):
+    """A program copies its memory as ever, wherever that lives."""
+    one.must("cuMemHostAlloc", f"n{slot('host')}", 4096, 0)
+    host, context = f"h{slot('host')}", f"h{slot('context')}"
+    card, other = f"h{slot('ptr', near)}+512", f"h{slot('ptr', far)}+512"
+    at_card, at_other, at_host = (one.value(number) for number in (slot("ptr", near), slot("ptr", far), slot("host")))
+    for end in ("", "_ptds"):
+        for name, *arguments in (
+            (f"cuMemcpyHtoD_v2{end}", other, host, 4096), (f"cuMemcpyDtoH_v2{end}", host, other, 4096),
+            (f"cuMemcpyDtoD_v2{end}", other, card, MIB), (f"cuMemcpyDtoD_v2{end}", card, other, MIB), (f"cuMemcpy{end}", other, host, 4096),
+            (f"cuMemcpyPeer{end}", other, context, card, context, MIB),
+            (f"cuMemcpy2D_v2{end}", rows_2d(at_host, at_other, (HOST_TYPE, DEVICE_TYPE), 512)),
+            (f"cuMemcpy3D_v2{end}", rows_3d(at_other, at_card, (DEVICE_TYPE, DEVICE_TYPE), MIB)),
+        ):
+            check_equal(one.call(name, *arguments), 0, f"{name}: {'to' if arguments[0] in (other, card) else 'from'} what lives on the host")
+    for end in ("", "_ptsz"):
+        for name, *arguments in (
+            (f"cuMemcpyHtoDAsync_v2{end}", other, host, 4096), (f"cuMemcpyDtoHAsync_v2{end}", host, other, 4096),
+            (f"cuMemcpyDtoDAsync_v2{end}", other, card, MIB), (f"cuMemcpyDtoDAsync_v2{end}", other, other, MIB),
+            (f"cuMemcpyAsync{end}", card, other, MIB), (f"cuMemcpyPeerAsync{end}", card, context, other, context, MIB),
+            (f"cuMemcpy2DAsync_v2{end}", rows_2d(at_other, at_host, (DEVICE_TYPE, HOST_TYPE), 512)),
+            (f"cuMemcpy3DAsync_v2{end}", rows_3d(at_card, at_other, (DEVICE_TYPE, UNIFIED), MIB)),
+        ):
+            check_equal(one.call(name, *arguments, one.stream(0)), 0, f"{name} as well")
+    one.busy(300_000_000)
+    check_equal(one.call("cuMemcpyDtoHAsync_v2", host, other, 4096, one.stream(0)), 0, "behind a kernel")
+    check_equal((one.call("cuStreamQuery", one.stream(0)), one.call("cuStreamSynchronize", one.stream(0))), (600, 0), "it has its place in the stream")
+    one.must("cuStreamBeginCapture_v2", one.stream(0), 0)
+    codes = one.call("cuMemcpyHtoDAsync_v2", other, host, 4096, one.stream(0)), one.call("cuMemcpyDtoDAsync_v2", other, card, MIB, one.stream(0))
+    check_equal((codes, one.call("cuStreamEndCapture", one.stream(0), f"n{slot('graph')}")), ((0, 0), 0), "captured, it is a node")
+    check_equal(one.call("cuGraphGetNodes", f"h{slot('graph')}", 0, "o8"), 0, "of the graph")
+    check_equal(one.words[1], "0200000000000000", "and there is one of each")
+    for name, *arguments in (("DtoH_v2", host, 16, 512), ("DtoD_v2", other, 16, 512), ("DtoD_v2", 16, other, 512), ("Peer", 16, context, other, context, 512)):
+        check_equal(one.call(f"cuMemcpy{name}", *arguments), INVALID_VALUE, f"cuMemcpy{name}: what is no memory is not taken for the program's own")
+    check_equal(one.call("cuMemcpyHtoD_v2", other, 0, 512), INVALID_VALUE, "nor is nothing")
+    check_equal(one.call("cuMemcpyDtoD_v2", other, card, 5 * GIB), INVALID_VALUE, "nor what is beyond its end")
+    check_equal(one.call("cuMemcpy2D_v2", rows_2d(16, at_other, (DEVICE_TYPE, DEVICE_TYPE), 512)), INVALID_VALUE, "by rows as well")
+
+
+def check_charged_copies(machine):
+    """Copies within the card are the multiprocessors' work; those of what lives on the host are not."""
+    region = new_region()
+    one = Pooler(limited_environment(machine, memory=6 * GIB, cores=50, region=region, CUDA_OVERSUBSCRIBE="true")).begin()
+    one.take(1, 3 * GIB + 800 * MIB)
+    one.take(2, GIB)
+    launches = lambda: told(region, "processes")[0]["devices"][0]["kernels"]
+    card, other, context = f"h{slot('ptr', 1)}", f"h{slot('ptr', 2)}", f"h{slot('context')}"
+    at_card, at_other = one.value(slot("ptr", 1)), one.value(slot("ptr", 2))
+    for _ in range(50):
+        one.must("cuMemcpyDtoDAsync_v2", f"{card}+{2 * GIB}", card, MIB, one.stream(0))
+    for _ in range(50):
+        one.must("cuMemcpyDtoDAsync_v2", other, card, MIB, one.stream(0))
+        one.must("cuMemcpyDtoD_v2_ptds", card, other, MIB)
+        one.must("cuMemcpyPeer", card, context, other, context, MIB)
+        one.must("cuMemcpy2DAsync_v2", rows_2d(at_card, at_other, (DEVICE_TYPE, DEVICE_TYPE), MIB), one.stream(0))
+        one.must("cuMemcpy3D_v2", rows_3d(at_other, at_card, (UNIFIED, DEVICE_TYPE), MIB))
+    one.wait()
+    time.sleep(1.5)  # until all is counted
+    check_equal(launches(), 50, "only the former count")
+    one.finish()
+
+
 def check_oversubscribed():
     """What an oversubscribed card has no room for is had from the host, in the order of streams."""
     region, machine = new_region(), new_machine()
@@ -394,6 +471,7 @@ def check_oversubscribed():
     check_equal((one.take(1, near), on_host()), (0, 0), "what the card has room for is had there")
     check_equal(one.take(2, far), 0, "what it has none for is had, too")
     check_equal((machine.used(one.pid), one.charged(), on_host()), (near + CONTEXT, near + far + CONTEXT, far), "charged, on the host, and that is told")
+    check_copies(one, 1, 2)
     one.busy(1000)
     one.busy(1000)
     time.sleep(1.2)
@@ -422,6 +500,7 @@ def check_oversubscribed():
     wait_until(lambda: told(region, "processes") == [])
     check_equal((on_host(), machine.used()), (0, 0), "a kill leaves nothing")
 
+    check_charged_copies(machine)
     older = new_machine(**{"host-memory": "nodes"})
     one = Pooler(limited_environment(older, memory=6 * GIB, CUDA_OVERSUBSCRIBE="true")).begin()
     check_equal((one.take(1, near), one.take(2, far)), (0, 0), "a driver that knows nodes of the host alone has it there")
