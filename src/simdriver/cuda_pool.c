@@ -155,6 +155,11 @@ static bool is_on_host(const CUmemPoolProps *props)
            props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
+static bool is_best_on_host(const CUmemPoolProps *props)
+{
+    return is_on_host(props) || props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
 /* The host is one node; older drivers know it by its number only. */
 static CUresult check_host_props(const CUmemPoolProps *props)
 {
@@ -178,25 +183,26 @@ static CUresult check_managed_props(const CUmemPoolProps *props)
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
         return props->location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
     case CU_MEM_LOCATION_TYPE_NONE:
         return CUDA_SUCCESS;
     default:
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
 }
 
 static CUresult check_props(const CUmemPoolProps *props)
 {
-    if (!props || props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ||
-        props->allocType < CU_MEM_ALLOCATION_TYPE_PINNED ||
+    if (!props || props->allocType < CU_MEM_ALLOCATION_TYPE_PINNED ||
         props->allocType > CU_MEM_ALLOCATION_TYPE_MANAGED)
         return CUDA_ERROR_INVALID_VALUE;
     if (props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)
         return check_managed_props(props);
     if (is_on_host(props))
         return check_host_props(props);
-    if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        (props->handleTypes && props->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+    if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (props->handleTypes && props->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     return guest_check_device(props->location.id) == CUDA_SUCCESS ? CUDA_SUCCESS
                                                                   : CUDA_ERROR_INVALID_VALUE;
@@ -213,9 +219,9 @@ static void find_place(const CUmemPoolProps *props, struct guest_place *ret)
     if (!on_device && guest_current(&context) == CUDA_SUCCESS)
         ret->device = guest_context(context)->device;
     ret->on_host = !ret->managed && is_on_host(props);
-    ret->preferred = on_device           ? props->location.id
-                     : is_on_host(props) ? GUEST_PLACE_HOST
-                                         : GUEST_PLACE_NONE;
+    ret->preferred = on_device                ? props->location.id
+                     : is_best_on_host(props) ? GUEST_PLACE_HOST
+                                              : GUEST_PLACE_NONE;
 }
 
 CUresult guest_pool_place(const CUmemPoolProps *props, struct guest_place *ret)

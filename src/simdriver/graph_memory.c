@@ -88,15 +88,17 @@ static void give_addresses(uint64_t address, uint64_t bytes)
 /* Whether its memory is a device's for as long as it is mapped. */
 static bool is_of_device(const struct guest_place *place)
 {
-    return !place->on_host && !place->managed;
+    return !place->on_host;
 }
 
+/* What is asked for as managed memory is a device's as any, and is had nowhere else (H200, driver
+ * 580). */
 bool graph_memory_may_be(const struct guest_place *place)
 {
     unsigned places = guest_state()->header.driver.graph_places;
 
     if (place->managed)
-        return places != SIM_GRAPH_PLACES_DEVICE;
+        return places != SIM_GRAPH_PLACES_DEVICE && place->preferred >= 0;
     return !place->on_host || places == SIM_GRAPH_PLACES_HOST;
 }
 
@@ -400,27 +402,9 @@ bool graph_memory_may_launch(const struct graph *exec)
     return may;
 }
 
-static void end_pages(struct graph_memory *memory)
-{
-    if (memory->place.managed && memory->live)
-        guest_managed_remove(memory->address);
-    memory->live = false;
-}
-
-/* What a launch allocates anew begins on the host. Without memory for that it is not there. */
-static void begin_life(struct graph_memory *memory)
-{
-    const struct guest_place *place = &memory->place;
-
-    end_pages(memory);
-    memory->live = !place->managed || guest_managed_add(memory->address, memory->asked_bytes,
-                                                        place->device, place->preferred);
-}
-
 static void end_life(struct graph_memory *memory)
 {
-    end_pages(memory);
-    memory->mapped = false;
+    memory->live = memory->mapped = false;
     end_if_nobodys(memory);
 }
 
@@ -432,7 +416,7 @@ void graph_memory_launched(struct graph *exec)
         struct graph_node *node = exec->nodes[i];
 
         if (is_left(exec, node))
-            begin_life(node->memory);
+            node->memory->live = true;
         else if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && node->memory->live)
             end_life(node->memory);
     }

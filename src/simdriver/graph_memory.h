@@ -18,7 +18,7 @@
 struct graph_memory {
     uint64_t address, bytes;
     uint64_t asked_bytes;     /* before they were rounded up */
-    struct guest_place place; /* managed memory is there while it is live */
+    struct guest_place place; /* managed: it was asked for so, and does not move all the same */
     unsigned holds;           /* of nodes */
     bool live;                /* a launch gave it out, and nobody has freed it since */
     bool mapped;              /* has memory of its own */

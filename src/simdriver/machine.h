@@ -95,9 +95,9 @@ enum sim_host_memory {
 };
 
 enum sim_graph_places {
-    SIM_GRAPH_PLACES_MANAGED = 0, /* nodes of graphs allocate on devices, and managed memory */
+    SIM_GRAPH_PLACES_MANAGED = 0, /* nodes of graphs allocate on devices, also managed memory */
     SIM_GRAPH_PLACES_HOST,        /* and on the host */
-    SIM_GRAPH_PLACES_DEVICE,      /* on devices alone: drivers before CUDA 13 */
+    SIM_GRAPH_PLACES_DEVICE,      /* no managed memory: drivers before CUDA 13 */
 };
 
 enum sim_multicast {

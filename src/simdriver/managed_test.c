@@ -14,6 +14,7 @@
 #include "simdriver/testing.h"
 
 #define PIECE (2 * MIB)
+#define INVISIBLE 5 /* CU_MEM_LOCATION_TYPE_INVISIBLE */
 #define INVALID(call) GIVES(CUDA_ERROR_INVALID_VALUE, call)
 #define REFUSES(call) GIVES(CUDA_ERROR_NOT_SUPPORTED, call)
 
@@ -333,7 +334,7 @@ static void pools_move(void)
     OK(cuMemGetDefaultMemPool(&other, &nowhere, CU_MEM_ALLOCATION_TYPE_MANAGED));
     HOLDS(pool == same && pool != other);
     INVALID(cuMemPoolDestroy(pool));
-    REFUSES(cuMemGetDefaultMemPool(&other, &nowhere, CU_MEM_ALLOCATION_TYPE_PINNED));
+    INVALID(cuMemGetDefaultMemPool(&other, &nowhere, CU_MEM_ALLOCATION_TYPE_PINNED));
     device.type = CU_MEM_LOCATION_TYPE_HOST;
     OK(cuMemGetDefaultMemPool(&other, &device, CU_MEM_ALLOCATION_TYPE_PINNED));
     HOLDS(other != pool);
@@ -344,30 +345,26 @@ static void pools_move(void)
     HOLDS(on_device(0) == PIECE);
 }
 
-/* A node that allocates it, which nothing frees. */
-static CUgraphExec graph_of(int place, CUdeviceptr *ret_ptr)
+/* A node of a graph that allocates memory of a kind at a place. */
+static CUresult add_node(CUgraph graph, CUmemAllocationType kind, int place, CUdeviceptr *ret_ptr)
 {
     CUDA_MEM_ALLOC_NODE_PARAMS told = {0},
                                params = {
-                                   .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED,
-                                                 .location = {.type = place}},
+                                   .poolProps = {.allocType = kind, .location = {.type = place}},
                                    .bytesize = 4 * PIECE,
                                };
     CUgraphNode node;
-    CUgraphExec exec;
-    CUgraph graph;
+    CUresult r = cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params);
 
-    OK(cuGraphCreate(&graph, 0));
-    OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    if (r != CUDA_SUCCESS)
+        return r;
     OK(cuGraphMemAllocNodeGetParams(node, &told));
-    HOLDS(told.poolProps.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED);
-    HOLDS((int)told.poolProps.location.type == place);
-    OK(cuGraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    HOLDS(told.poolProps.allocType == kind && (int)told.poolProps.location.type == place);
     *ret_ptr = params.dptr;
-    return exec;
+    return CUDA_SUCCESS;
 }
 
-/* It is there from a launch on till it is freed, and takes nothing but where it is wanted. */
+/* The device's as any: it does not move. */
 static void graphs_allocate(void)
 {
     CUmemoryPool pool;
@@ -376,36 +373,76 @@ static void graphs_allocate(void)
     CUgraphExec exec;
     uint64_t before;
     CUgraph graph;
+    int preferred;
 
     testing_begin(&t);
     before = testing_used_bytes();
-    exec = graph_of(CU_MEM_LOCATION_TYPE_DEVICE, &ptr);
-    INVALID(cuMemPrefetchAsync(ptr, PIECE, 0, t.streams[0]));
-    OK(cuGraphLaunch(exec, t.streams[0]));
+    OK(cuGraphCreate(&graph, 0));
+    OK(add_node(graph, CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_DEVICE, &ptr));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     HOLDS(testing_used_bytes() == before);
-    OK(cuMemPrefetchAsync(ptr, 3 * PIECE, 0, t.streams[0]));
-    HOLDS(on_device(0) == 3 * PIECE);
     OK(cuGraphLaunch(exec, t.streams[0]));
-    HOLDS(on_device(0) == 0);
-    OK(cuMemPrefetchAsync(ptr, 3 * PIECE, 0, t.streams[0]));
+    HOLDS(testing_used_bytes() == before + 4 * PIECE);
+    INVALID(cuMemRangeGetAttribute(&preferred, sizeof(preferred),
+                                   CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, ptr, PIECE));
+    INVALID(cuMemAdvise(ptr, PIECE, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU));
+    INVALID(cuMemPrefetchAsync(ptr, PIECE, CU_DEVICE_CPU, t.streams[0]));
+    OK(cuMemsetD8_v2(ptr, 1, PIECE));
+    HOLDS(testing_used_bytes() == before + 4 * PIECE);
+    INVALID(cuGraphLaunch(exec, t.streams[0]));
     OK(cuMemFreeAsync(ptr, t.streams[0]));
-    HOLDS(on_device(0) == 0);
-    INVALID(cuMemFree_v2(ptr));
-
-    exec = graph_of(CU_MEM_LOCATION_TYPE_HOST, &ptr);
-    OK(cuGraphLaunch(exec, t.streams[0]));
-    HOLDS(attribute(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, ptr, PIECE) == CU_DEVICE_CPU);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuDeviceGraphMemTrim(0));
+    HOLDS(testing_used_bytes() == before);
 
     /* In a capture, as its pool has it. */
-    pool = managed_pool(CU_MEM_LOCATION_TYPE_NONE);
+    pool = managed_pool(CU_MEM_LOCATION_TYPE_DEVICE);
     OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(cuMemAllocFromPoolAsync(&ptr, PIECE, pool, t.streams[0]));
     OK(cuMemFreeAsync(ptr, t.streams[0]));
     OK(cuStreamEndCapture(t.streams[0], &graph));
     OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
     OK(cuGraphLaunch(exec, t.streams[0]));
-    OK(cuGraphLaunch(exec, t.streams[0]));
-    HOLDS(on_device(0) == 0 && testing_used_bytes() == before);
+    HOLDS(testing_used_bytes() == before + PIECE);
+}
+
+/* As an H200 answers (driver 580.159). */
+static void graphs_have_places(void)
+{
+    static const struct {
+        CUmemAllocationType kind;
+        int place;
+        CUresult pool, node;
+    } cases[] = {
+        {0, CU_MEM_LOCATION_TYPE_DEVICE, 1, 1},
+        {CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_NONE, 1, 1},
+        {CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, 0, 0},
+        {CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_HOST, 0, 801},
+        {CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_HOST_NUMA, 0, 801},
+        {CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 1, 1},
+        {CU_MEM_ALLOCATION_TYPE_PINNED, INVISIBLE, 1, 1},
+        {CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_NONE, 0, 801},
+        {CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_DEVICE, 0, 0},
+        {CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_HOST, 0, 801},
+        {CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_HOST_NUMA, 0, 801},
+        {CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0, 801},
+        {CU_MEM_ALLOCATION_TYPE_MANAGED, INVISIBLE, 801, 801},
+        {3, CU_MEM_LOCATION_TYPE_DEVICE, 1, 1},
+    };
+    struct testing t;
+    CUdeviceptr ptr;
+    CUgraph graph;
+
+    testing_begin(&t);
+    OK(cuGraphCreate(&graph, 0));
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        CUmemPoolProps props = {.allocType = cases[i].kind, .location = {.type = cases[i].place}};
+        CUmemoryPool pool;
+
+        GIVES(cases[i].pool, cuMemPoolCreate(&pool, &props));
+        GIVES(cases[i].node, add_node(graph, cases[i].kind, cases[i].place, &ptr));
+    }
 }
 
 /* As drivers before CUDA 13. */
@@ -438,6 +475,7 @@ HOLDS_IN(a_kernel_brings_what_it_touches, "", kernels_touch)
 HOLDS_IN(memory_is_attached_whole, "", attaching)
 HOLDS_IN(a_pools_pages_move, "", pools_move)
 HOLDS_IN(graphs_allocate_it, "", graphs_allocate)
+HOLDS_IN(graphs_allocate_on_devices_alone, "", graphs_have_places)
 HOLDS_IN(graphs_of_old_drivers_do_not, "graph-places=device", graphs_do_not)
 
 int main(void)
@@ -451,6 +489,7 @@ int main(void)
         cmocka_unit_test(memory_is_attached_whole),
         cmocka_unit_test(a_pools_pages_move),
         cmocka_unit_test(graphs_allocate_it),
+        cmocka_unit_test(graphs_allocate_on_devices_alone),
         cmocka_unit_test(graphs_of_old_drivers_do_not),
     };
 

@@ -105,7 +105,7 @@ bool graph_demand_forget(CUgraphExec exec, struct graph_demand *ret)
     return row != NULL;
 }
 
-/* What a graph's nodes allocate; managed memory is charged nowhere, or refused */
+/* What a graph's nodes allocate, of whatever kind it is */
 
 /* In which the driver takes memory of a device. */
 static uint64_t granule_of(const struct vgpu_device *device)
@@ -137,7 +137,6 @@ static bool add_node(CUgraphNode node, CUgraphNodeType type, void *arg)
 
     if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
         REAL(cuGraphMemAllocNodeGetParams)(node, &params) != CUDA_SUCCESS ||
-        params.poolProps.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED ||
         params.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return true;
     device = vgpu_device(params.poolProps.location.id);

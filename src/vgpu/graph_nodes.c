@@ -15,10 +15,11 @@ enum {
     NODE_PARAMS_SIZE = sizeof(CUgraphNodeParams),
 };
 
-/* Whether a node may allocate so. Managed memory that is charged nowhere is best kept on the host.
- */
-static CUresult expect_memory(CUDA_MEM_ALLOC_NODE_PARAMS *params, const char *name)
+/* Whether a node may allocate so. Managed memory of a device is that device's as any; of no device
+ * drivers have none (H200, driver 580), and nobody could tell where it is. */
+static CUresult expect_memory(const CUDA_MEM_ALLOC_NODE_PARAMS *params, const char *name)
 {
+    const CUmemLocation *place = &params->poolProps.location;
     enum vgpu_mode mode = vgpu_mode();
 
     if (mode == VGPU_DENIED)
@@ -27,10 +28,9 @@ static CUresult expect_memory(CUDA_MEM_ALLOC_NODE_PARAMS *params, const char *na
     if (mode != VGPU_ON)
         return CUDA_SUCCESS;
     if (params->poolProps.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED &&
-        !graphs_keep_managed(&params->poolProps.location, name))
+        pools_refuse_graph(place, name))
         return CUDA_ERROR_NOT_SUPPORTED;
-    return pools_know_place(&params->poolProps.location, name) ? CUDA_SUCCESS
-                                                               : CUDA_ERROR_NOT_SUPPORTED;
+    return pools_know_place(place, name) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* The driver is given what was looked at, and says in it where the memory will be. */

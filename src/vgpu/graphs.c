@@ -8,7 +8,6 @@
 #include "vgpu/graph_homes.h"
 #include "vgpu/graph_walk.h"
 #include "vgpu/hidden.h"
-#include "vgpu/managed.h"
 #include "vgpu/real.h"
 
 enum {
@@ -24,21 +23,6 @@ void graphs_will_allocate(void)
 {
     if (!graphs_allocate())
         atomic_store(&graphs_any, true);
-}
-
-bool graphs_keep_managed(CUmemLocation *location, const char *name)
-{
-    int policy = atomic_load(&vgpu.managed);
-
-    if (policy == LIMITS_MANAGED_FREE)
-        return true;
-    if (policy == LIMITS_MANAGED_FULL)
-        return !vgpu_refuses(VGPU_WORD_UNACCOUNTED, name,
-                             "managed memory of graphs can't be charged");
-    managed_expect_pools();
-    *location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
-    vgpu_say(VGPU_WORD_MANAGED, "managed memory of graphs lives on the host");
-    return true;
 }
 
 /*

@@ -25,13 +25,6 @@ static inline bool graphs_allocate(void)
 
 void graphs_will_allocate(void);
 
-/*
- * Managed memory that a graph is to allocate, whose bytes no call tells: by "free" it may be where
- * the program says, by "resident" it is best kept on the host, which *location then says, and
- * charged nowhere. False: it is refused, as the limits say, by "full".
- */
-bool graphs_keep_managed(CUmemLocation *location, const char *name);
-
 /* Around the driver's launch of any graph. An error is the launch's answer, and there is nothing to
  * end. */
 struct graphs_launch {

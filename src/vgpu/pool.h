@@ -15,6 +15,7 @@ struct pool {
     bool bounded;                 /* by a size of its own */
     bool on_host;                 /* ours, of what the device has no room for, or the limit */
     bool managed;                 /* its memory moves between host and device */
+    bool roams;                   /* managed, by whatever policy, and best on no device */
     bool made;                    /* by the program, and not the driver's own */
     bool ending;                  /* the program destroyed it, and it has memory given out yet */
     bool of_graphs;               /* what graphs of this process allocate on the device */

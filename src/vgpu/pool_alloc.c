@@ -410,18 +410,11 @@ static CUresult take_anywhere(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
 static CUresult capture(CUdeviceptr *ptr, size_t bytes, const struct pool *pool,
                         const struct order *order)
 {
-    CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_NONE};
-    CUmemoryPool handle = order->pool;
+    const CUmemLocation nowhere = {.type = CU_MEM_LOCATION_TYPE_NONE};
 
-    if (pool->managed && !graphs_keep_managed(&place, "cuMemAllocFromPoolAsync"))
+    if (pool->roams && pools_refuse_graph(&nowhere, "cuMemAllocFromPoolAsync"))
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (place.type == CU_MEM_LOCATION_TYPE_HOST) {
-        pool = pool_managed_on_host();
-        if (!pool)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        handle = atomic_load(&pool->handle);
-    }
-    return order->driver(ptr, bytes, handle, order->stream);
+    return order->driver(ptr, bytes, order->pool, order->stream);
 }
 
 /* Whether the capture, which no call ends meanwhile, was not lost: it ends with its thread. */

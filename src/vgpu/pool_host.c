@@ -133,7 +133,7 @@ struct pool *pool_managed_on_host(void)
     if (!pool && REAL(cuMemPoolCreate)(&handle, &props) == CUDA_SUCCESS) {
         pool = pool_add(handle, NULL);
         if (pool)
-            pool->on_host = pool->managed = true;
+            pool->on_host = pool->managed = pool->roams = true;
         else
             (void)REAL(cuMemPoolDestroy)(handle);
     }

@@ -14,6 +14,12 @@ bool pools_know_place(const CUmemLocation *location, const char *name)
            !vgpu_refuses(VGPU_WORD_UNACCOUNTED, name, "nobody knows such a place for memory");
 }
 
+bool pools_refuse_graph(const CUmemLocation *location, const char *name)
+{
+    return location->type != CU_MEM_LOCATION_TYPE_DEVICE &&
+           vgpu_refuses(VGPU_WORD_UNACCOUNTED, name, "managed memory of graphs can't be charged");
+}
+
 static struct vgpu_device *device_at(const CUmemLocation *location)
 {
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? vgpu_device(location->id) : NULL;
@@ -33,11 +39,15 @@ static struct vgpu_device *device_of(const CUmemLocation *location, CUmemAllocat
 }
 
 /* With the lock; NULL when there are too many. */
-static struct pool *add(CUmemoryPool handle, struct vgpu_device *device, CUmemAllocationType type)
+static struct pool *add(CUmemoryPool handle, const CUmemLocation *location,
+                        CUmemAllocationType type, struct vgpu_device *device)
 {
     struct pool *pool = pool_add(handle, device);
 
-    if (!pool || !device || type != CU_MEM_ALLOCATION_TYPE_MANAGED)
+    if (!pool || type != CU_MEM_ALLOCATION_TYPE_MANAGED)
+        return pool;
+    pool->roams = location->type != CU_MEM_LOCATION_TYPE_DEVICE;
+    if (!device)
         return pool;
     pool->managed = true;
     managed_expect_pools();
@@ -65,7 +75,7 @@ PUBLIC CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
         return result;
     device = device_of(&own.location, own.allocType);
     pools_lock();
-    added = add(made, device, own.allocType);
+    added = add(made, &own.location, own.allocType, device);
     if (added) {
         added->shared = own.handleTypes != 0;
         added->bounded = own.maxSize != 0;
@@ -92,7 +102,7 @@ static bool meet(CUmemoryPool handle, const CUmemLocation *location, CUmemAlloca
     if (type != CU_MEM_ALLOCATION_TYPE_MANAGED && location->type != CU_MEM_LOCATION_TYPE_HOST &&
         location->type != CU_MEM_LOCATION_TYPE_HOST_NUMA)
         return true;
-    return pool_find(handle) || add(handle, device, type);
+    return pool_find(handle) || add(handle, location, type, device);
 }
 
 #define MEET(name)                                                                                 \

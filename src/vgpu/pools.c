@@ -95,7 +95,7 @@ static void begin_pool(struct pool *pool, struct vgpu_device *device)
 {
     pool->device = device;
     pool->of_graphs = pool->shared = pool->bounded = pool->on_host = false;
-    pool->managed = pool->made = pool->ending = false;
+    pool->managed = pool->roams = pool->made = pool->ending = false;
     pool->chunk_bytes = POOL_LEAST_CHUNK;
     atomic_store(&pool->charged, 0);
     atomic_store(&pool->room, 0);

@@ -28,6 +28,10 @@ bool pools_settle(struct vgpu_device *device);
  * refused, as the limits say. */
 bool pools_know_place(const CUmemLocation *location, const char *name);
 
+/* Whether a graph is not to allocate managed memory that is best at such a place, as the limits
+ * say: it is charged as its device's memory, so that it must be of one. */
+bool pools_refuse_graph(const CUmemLocation *location, const char *name);
+
 /* Whether a pool of managed memory has it, and the device on which it may be, CU_DEVICE_CPU for the
  * host alone. */
 bool pools_home(CUdeviceptr ptr, CUdevice *ret_home);

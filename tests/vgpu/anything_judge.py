@@ -87,10 +87,10 @@ class Judge:
         return self.need(call) is not None
 
     def may_keep(self, call):
-        """Whether it may say that no descriptor is made, of what came as one; or that a graph has no managed memory."""
+        """Whether it may say that no descriptor is made, of what came as one; or that a graph has no managed memory that is no device's."""
         last = call.words[-1] if call.words else ""
-        if self.setting.managed == "full" and call.name.startswith(("cuGraphAdd", "cuMemAllocFromPoolAsync")):
-            return last.endswith(",2") or last in self.captured
+        if call.name.startswith(("cuGraphAdd", "cuMemAllocFromPoolAsync")):
+            return last.endswith((",2,2", ",3,2")) or last in self.captured
         return self.imported and call.name in ("cuMemExportToShareableHandle", "cuMemGetHandleForAddressRange")
 
     def may_refuse(self, call, most):

@@ -459,27 +459,25 @@ def check_pools():
 
 
 class Grapher(Pooler):
-    """Graphs that allocate managed memory, which nothing in them frees."""
+    """Graphs that allocate managed memory, of a device by default, which nothing in them frees."""
 
     AUTO_FREE = 1
 
     def begin(self):
         super().begin()
         self.must("cuStreamCreate", f"n{slot('stream')}", 1)
-        self.must("cuModuleLoadData", f"n{slot('module')}", IMAGE + b"\0")
-        self.must("cuModuleGetFunction", f"n{slot('function')}", f"h{slot('module')}", b"touch\0")
         return self
 
-    def by_node(self, number, size):
+    def by_node(self, number, size, place=1):
         self.must("cuGraphCreate", f"n{slot('graph', number)}", 0)
-        return self.call("cuGraphAddMemAllocNode", f"n{slot('node', number)}", f"h{slot('graph', number)}", 0, 0, f"a{slot('ptr', number)},0,{size},1,2")
+        return self.call("cuGraphAddMemAllocNode", f"n{slot('node', number)}", f"h{slot('graph', number)}", 0, 0, f"a{slot('ptr', number)},0,{size},{place},2")
 
-    def by_any_node(self, number, size):
+    def by_any_node(self, number, size, place=1):
         self.must("cuGraphCreate", f"n{slot('graph', number)}", 0)
-        return self.call("cuGraphAddNode", f"n{slot('node', number)}", f"h{slot('graph', number)}", 0, 0, f"A{slot('ptr', number)},0,{size},1,2")
+        return self.call("cuGraphAddNode", f"n{slot('node', number)}", f"h{slot('graph', number)}", 0, 0, f"A{slot('ptr', number)},0,{size},{place},2")
 
-    def by_capture(self, number, size):
-        self.pool(number)
+    def by_capture(self, number, size, place=1):
+        self.pool(number, place=place)
         self.must("cuStreamBeginCapture_v2", f"h{slot('stream')}", 0)
         code = self.call("cuMemAllocFromPoolAsync", f"n{slot('ptr', number)}", size, f"h{slot('pool', number)}", f"h{slot('stream')}")
         self.must("cuStreamEndCapture", f"h{slot('stream')}", f"n{slot('graph', number)}")
@@ -487,39 +485,34 @@ class Grapher(Pooler):
 
     def launch(self, number):
         self.must("cuGraphInstantiateWithFlags", f"n{slot('exec', number)}", f"h{slot('graph', number)}", self.AUTO_FREE)
-        return self.call("cuGraphLaunch", f"h{slot('exec', number)}", f"h{slot('stream')}")
+        return self.launch_again(number)
 
-    def touch(self, number):
-        at = self.value(slot("ptr", number))
-        self.must("cuLaunchKernel", f"h{slot('function')}", 1, 1, 1, 1, 1, 1, 0, 0, f"k1000,{at}", 0)
-        self.must("cuCtxSynchronize")
+    def launch_again(self, number):
+        return self.call("cuGraphLaunch", f"h{slot('exec', number)}", f"h{slot('stream')}")
 
 
 def check_graphs():
-    """What graphs allocate of it stays on the host, where the driver has such nodes."""
+    """What graphs allocate of it is their device's, as any memory of theirs, and charged so by each policy; elsewhere there is none."""
     for number, way in enumerate(("by_node", "by_any_node", "by_capture"), 1):
         machine = new_machine()
-        one = Grapher(limited_environment(machine, memory=LIMIT)).begin()
-        before = one.charged()
-        check_equal((getattr(one, way)(number, 3 * GIB), one.launch(number)), (0, 0), f"a graph allocates managed memory ({way})")
-        one.touch(number)
-        check_equal((one.preferred(number), pages(machine, one), one.charged()), (CPU, [0], before), "it stays on the host, and is free")
-        for prefetches, advises in FORMS:
-            one.prefetches, one.advises = prefetches, advises
-            check_equal((one.prefetch(number, 3 * GIB), one.advise(number, 3 * GIB, PREFERRED, 0), one.advise(number, 3 * GIB, UNSET_PREFERRED, 0)), (0, 0, 0), f"{prefetches}, {advises}: it may be asked for")
-            one.touch(number)
-            check_equal((one.preferred(number), pages(machine, one)), (CPU, [0]), "and stays there")
-        check_equal((one.free(number), one.charged(), one.free(number)), (0, before, INVALID_VALUE), "it is freed as any")
-        check_equal(one.finish().count("managed memory of graphs lives on the host"), 1, "one line says so")
-        check_equal(machine.used(), 0, "nothing is left")
+        for policy in ("resident", "full", "free"):
+            one = Grapher(limited_environment(machine, memory=LIMIT, HAMI_MANAGED=policy)).begin()
+            before = one.charged()
+            check_equal((getattr(one, way)(number, 256 * MIB), one.launch(number)), (0, 0), f"{way}, {policy}: a graph allocates managed memory")
+            check_equal((one.charged(), machine.used(one.pid), pages(machine, one)), (before + 256 * MIB, before + 256 * MIB, [0]), "which is the device's, and charged")
+            for prefetches, advises in FORMS:
+                one.prefetches, one.advises = prefetches, advises
+                check_equal((one.prefetch(number, 256 * MIB, CPU), one.advise(number, 256 * MIB, PREFERRED, CPU)), (INVALID_VALUE, INVALID_VALUE), f"{prefetches}, {advises}: it does not move")
+            check_equal((getattr(one, way)(9 + number, 256 * MIB), one.launch(9 + number)), (0, OUT_OF_MEMORY), "beyond the limit there is no launch")
+            check_equal((one.free(number), one.call("cuDeviceGraphMemTrim", 0), one.charged(), one.free(number)), (0, 0, before, INVALID_VALUE), "it is freed as any")
+            check_equal(one.launch_again(9 + number), 0, "and another one has its place")
+            check_equal(one.finish(), "", "nobody says a word")
+            check_equal(machine.used(), 0, "nothing is left")
 
-        one = Grapher(limited_environment(machine, memory=LIMIT, HAMI_MANAGED="free")).begin()
-        check_equal((getattr(one, way)(number, 256 * MIB), one.launch(number), one.prefetch(number, 256 * MIB)), (0, 0, 0), "by the policy free it goes where it likes")
-        check_equal((pages(machine, one), one.charged()), ([256 * MIB], before), "and is free")
-        one.finish()
-        one = Grapher(limited_environment(machine, memory=LIMIT, HAMI_MANAGED="full")).begin()
-        check_equal(getattr(one, way)(number, PIECE), NOT_SUPPORTED, "by full there is none")
-        check_equal(one.finish().count("managed memory of graphs"), 1, "and one line says so")
+            one = Grapher(limited_environment(machine, memory=LIMIT, HAMI_MANAGED=policy)).begin()
+            for turn, place in enumerate((0, 2, 3, 4)):
+                check_equal(getattr(one, way)(1 + turn, PIECE, place), NOT_SUPPORTED, f"{way}, {policy}: best at a place of type {place} there is none")
+            check_equal(one.finish().count("managed memory of graphs can't be charged"), 1, "and one line says so")
         old = Machine(memory=4 * GIB, context=CONTEXT, driver={"stream": "0", "graph-places": "device"})
         one = Grapher(limited_environment(old, memory=LIMIT)).begin()
         check_equal(getattr(one, way)(number, PIECE), NOT_SUPPORTED, "as there is with a driver that has no such nodes")
