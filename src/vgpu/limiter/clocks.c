@@ -108,6 +108,9 @@ static double ahead_ns(const struct clocks *clocks)
 {
     if (clocks->most.agreed >= SURE || clocks->least.agreed < SURE)
         return clocks->most.ahead_ns;
+    /* Where the bounds contradict, they drift faster than is known, and this one is newer. */
+    if (clocks->least.ahead_ns > clocks->most.ahead_ns)
+        return clocks->least.ahead_ns + SEEN_NS;
     return MIN(clocks->most.ahead_ns, clocks->least.ahead_ns + SEEN_NS);
 }
 

@@ -93,17 +93,22 @@ static void resolve_probes(struct limiter *limiter)
 
 void limiter_take_late_answer(struct limiter *limiter)
 {
-    const int64_t now_ns = limiter_now(limiter);
+    int64_t now_ns;
     double done_ns;
 
     if (!limiter->probe.out || !limiter->probe.late ||
         limiter->ops->query(limiter->gpu, limiter->samples.probe) == EVENT_NOT_YET)
         return;
+    /* It was done by now, not when this look began. */
+    now_ns = limiter_now(limiter);
     done_ns = probe_done_ns(limiter);
     limiter->probe.out = false;
-    if (done_ns >= 0)
-        clocks_note_seen(&limiter->clocks, done_ns, limiter_since_base(limiter, now_ns), now_ns);
-    if (done_ns < 0 || probe_late_ns(limiter) > 0)
+    if (done_ns < 0) {
+        presence_forget(&limiter->presence);
+        return;
+    }
+    clocks_note_seen(&limiter->clocks, done_ns, limiter_since_base(limiter, now_ns), now_ns);
+    if (probe_late_ns(limiter) > 0)
         resolve_probes(limiter);
     else
         presence_was_prompt(&limiter->presence);

@@ -465,23 +465,28 @@ bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, 
 {
     void *before = samples->base;
 
-    if (!samples->base_ns) {
-        if (record_base(ops, gpu, &samples->base))
-            samples->base_ns = now_ns;
+    if (now_ns < samples->renew_ns ||
+        (base_is_needed(samples) && now_ns < samples->renew_ns + BASE_NS))
         return false;
-    }
-    if (now_ns - samples->base_ns < BASE_NS ||
-        (base_is_needed(samples) && now_ns - samples->base_ns < 8 * BASE_NS))
+    if (samples->next_base_ns && ops->query(gpu, samples->next_base) == EVENT_NOT_YET)
         return false;
-    if (!samples->next_base_ns) {
+    if (samples->base_ns && !samples->next_base_ns) {
         if (record_base(ops, gpu, &samples->next_base))
             samples->next_base_ns = now_ns;
+        else
+            samples->renew_ns = now_ns + BASE_NS;
         return false;
     }
-    if (ops->query(gpu, samples->next_base) == EVENT_NOT_YET ||
-        !ops->elapsed_ms(gpu, before, samples->next_base, ret_later_ms))
+    samples->renew_ns = now_ns + BASE_NS;
+    if (!samples->base_ns) {
+        samples->base_ns = record_base(ops, gpu, &samples->base) ? now_ns : 0;
         return false;
+    }
     *ret_host_later_ns = samples->next_base_ns - samples->base_ns;
+    if (!ops->elapsed_ms(gpu, before, samples->next_base, ret_later_ms)) {
+        samples->next_base_ns = 0;
+        return false;
+    }
     samples->base = samples->next_base;
     samples->base_ns = samples->next_base_ns;
     samples->next_base = before;
@@ -536,6 +541,20 @@ struct sample *samples_leader(struct samples *samples)
     return leader;
 }
 
+/* In a stream that waits for something else nothing waits for a kernel. */
+static bool is_behind_running(const struct samples *samples, const struct sample *sample)
+{
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        const struct sample *other = &samples->list[i];
+
+        if (other != sample && other->state == SAMPLE_PENDING && other->kind == SAMPLE_ALWAYS &&
+            other->started_ns && other->began_ns <= sample->began_ns &&
+            launches_share_stream(&other->launch, &sample->launch))
+            return true;
+    }
+    return false;
+}
+
 bool samples_wait(const struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                   int64_t since_ns)
 {
@@ -545,7 +564,7 @@ bool samples_wait(const struct samples *samples, const struct limiter_gpu *ops, 
         /* Its start is behind what is before it, and done as that ends. */
         if (sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
             !sample->was_idle && sample->recorded_ns < since_ns &&
-            ops->query(gpu, sample->start) == EVENT_NOT_YET)
+            is_behind_running(samples, sample) && ops->query(gpu, sample->start) == EVENT_NOT_YET)
             return true;
     }
     return false;

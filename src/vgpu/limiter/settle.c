@@ -453,7 +453,7 @@ static void note_end(struct limiter *limiter, const struct sample *sample, int64
     presence_note_end(&limiter->presence, interval.end_ms * 1e6);
     if (!sample->over_ns)
         clocks_note_seen(&limiter->clocks, interval.end_ms * 1e6,
-                         limiter_since_base(limiter, now_ns), now_ns);
+                         limiter_since_base(limiter, limiter_now(limiter)), now_ns);
     host_ns = clocks_host_ns(&limiter->clocks, interval.end_ms * 1e6);
     samples_note_end(&limiter->samples, sample,
                      MIN(limiter->samples.base_ns + (int64_t)host_ns, now_ns));
