@@ -25,13 +25,24 @@ static int64_t stream_left(const struct sim_state *s, uint32_t stream, int64_t w
     return left_ns - head->work_ns + (rest + SIM_WORK_SCALE - 1) / SIM_WORK_SCALE;
 }
 
-/* How long a context will keep the GPU at least, if nobody takes it away. */
+/* Of all that was enqueued, the work up to and with the stream's head. */
+static int64_t work_with_head(const struct sim_state *s, uint32_t stream)
+{
+    const struct sim_op *head = sim_stream_head(s, stream);
+
+    return s->streams[stream].done_ns + (head->kind == SIM_OP_KERNEL ? head->work_ns : 0);
+}
+
+/* How long a context will keep the GPU at least, if nobody takes it away. Once the device has
+ * turned from it that is for what runs. */
 static int64_t context_left(const struct sim_state *s, uint32_t context)
 {
+    const struct sim_context *c = &s->contexts[context];
     int64_t left_ns = 0;
 
-    for (uint32_t i = s->contexts[context].ready_first; i; i = s->streams[i].next)
-        left_ns = MAX(left_ns, stream_left(s, i, s->streams[i].enqueued_ns));
+    for (uint32_t i = c->ready_first; i; i = s->streams[i].next)
+        left_ns = MAX(
+            left_ns, stream_left(s, i, c->seen ? work_with_head(s, i) : s->streams[i].enqueued_ns));
     return left_ns;
 }
 
@@ -47,7 +58,8 @@ static int64_t turns_before(const struct sim_state *s, uint32_t context)
     return sum_ns;
 }
 
-/* When the context will have done so much of one stream, as it seems; in this slice, or late. */
+/* When the context will have done so much of one stream, as it seems; in this slice or, what is
+ * late, in its next. */
 static int64_t estimate_turns(const struct sim_state *s, uint32_t context, int64_t left_ns,
                               bool late)
 {
@@ -76,10 +88,8 @@ static int64_t estimate(const struct sim_state *s, uint32_t stream, uint64_t seq
 static int64_t estimate_behind(const struct sim_state *s, uint32_t front, unsigned chain)
 {
     const struct sim_stream *st = &s->streams[front];
-    const struct sim_op *head = sim_stream_head(s, front);
-    int64_t work_ns = head->kind == SIM_OP_KERNEL ? head->work_ns : 0;
 
-    return estimate(s, front, st->head + 1, st->done_ns + work_ns, chain);
+    return estimate(s, front, st->head + 1, work_with_head(s, front), chain);
 }
 
 static int64_t estimate(const struct sim_state *s, uint32_t stream, uint64_t seq, int64_t work_ns,
@@ -98,7 +108,12 @@ static int64_t estimate(const struct sim_state *s, uint32_t stream, uint64_t seq
     if (st->state == SIM_STREAM_BLOCKED)
         return estimate(s, head->target, head->seq, s->streams[head->target].done_ns, chain - 1) +
                left_ns;
-    return estimate_turns(s, st->context, left_ns, st->state == SIM_STREAM_LATE);
+    if (!sim_op_is_late(s, stream, seq - 1))
+        return estimate_turns(s, st->context, left_ns, false);
+    /* What runs now may be done before. */
+    if (st->state == SIM_STREAM_READY)
+        left_ns = work_ns - work_with_head(s, stream);
+    return estimate_turns(s, st->context, left_ns, true);
 }
 
 int64_t sim_estimate(const struct sim_state *s, uint32_t stream, uint64_t seq, int64_t work_ns)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Idle streams whose work is seen late, as the context's next slice begins. */
+/* Work that the device sees late, as its context's next slice begins. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,11 +10,10 @@
 #include <cmocka.h>
 
 #include "base/util.h"
+#include "simdriver/state.h"
 #include "simdriver/testing.h"
 
 #define MS(count) ((count)*NS_PER_MS)
-
-enum { CONTEXTS = 4 };
 
 static void launch(const struct testing *t, unsigned stream, int64_t work_ns)
 {
@@ -28,87 +27,210 @@ static void record(const struct testing *t, unsigned event, unsigned stream)
     OK(cuEventRecord(t->events[event], t->streams[stream]));
 }
 
-/* The first one, on the device, puts work into an idle stream: 1 if that is seen at once. */
-static int is_seen_at_once(const struct testing *contexts, int others)
+static void is_late(const struct testing *t, unsigned event)
 {
-    const struct testing *first = &contexts[0];
-    CUresult answer;
+    GIVES(CUDA_ERROR_NOT_READY, cuEventQuery(t->events[event]));
+}
 
-    for (int i = 0; i <= others; i++)
-        launch(&contexts[i], 0, MS(3));
+static void is_done(const struct testing *t, unsigned event)
+{
+    OK(cuEventQuery(t->events[event]));
+}
+
+/* The first one begins on the device, and each has one kernel. */
+static void beside(int others)
+{
+    struct testing contexts[4], *first = &contexts[0];
+
+    testing_begin(first);
     record(first, 0, 0);
-    testing_step(MS(1));
-    record(first, 1, 1);
-    launch(first, 1, NS_PER_US);
-    record(first, 2, 1);
-    answer = cuEventQuery(first->events[1]);
-    testing_step(MS(100));
-    OK(cuEventQuery(first->events[2]));
-    if (answer == CUDA_SUCCESS)
-        return 1;
-    HOLDS(answer == CUDA_ERROR_NOT_READY);
-    /* With 1 ms of the context's kernel to go, which the other one slowed. */
-    HOLDS(testing_between(first->events[1], first->events[0]) == MS(1) + NS_PER_US);
-    HOLDS(testing_between(first->events[1], first->events[2]) == 2 * NS_PER_US);
-    return 0;
-}
-
-static void seen_at_once(int *ret_hundredths)
-{
-    struct testing contexts[CONTEXTS];
-
-    testing_begin(&contexts[0]);
-    for (int i = 1; i < CONTEXTS; i++)
-        testing_begin_context(&contexts[i], 0);
-    for (int others = 0; others < CONTEXTS; others++) {
-        ret_hundredths[others] = 0;
-        for (int i = 0; i < 100; i++)
-            ret_hundredths[others] += is_seen_at_once(contexts, others);
+    for (int i = 0; i <= others; i++) {
+        if (i > 0)
+            testing_begin_context(&contexts[i], 0);
+        launch(&contexts[i], 0, MS(3));
     }
+    record(first, 1, 0);
+    testing_step(MS(1));
+    record(first, 2, 1);
+    launch(first, 1, NS_PER_US);
+    record(first, 3, 1);
+    is_late(first, 2);
+    testing_step(MS(100));
+    /* With 1 ms of the context's kernel to go, which the other one slowed. */
+    HOLDS(testing_between(first->events[0], first->events[1]) == MS(3 + 2 * others) + NS_PER_US);
+    HOLDS(testing_between(first->events[0], first->events[2]) == MS(2 + 2 * others));
+    HOLDS(testing_between(first->events[2], first->events[3]) == 2 * NS_PER_US);
 }
 
-/* As often as was seen on a real card. */
-static void by_how_many_wait(void)
+static void beside_one(void)
 {
-    int seen[CONTEXTS];
+    beside(1);
+}
 
-    seen_at_once(seen);
-    HOLDS(seen[0] == 100);
-    HOLDS(seen[1] >= 70 && seen[1] <= 90);
-    HOLDS(seen[2] >= 3 && seen[2] <= 20);
-    HOLDS(seen[3] >= 40 && seen[3] <= 68);
+static void beside_three(void)
+{
+    beside(3);
+}
+
+static void begin_two(struct testing *one, struct testing *other)
+{
+    testing_begin(one);
+    testing_begin_context(other, 0);
+}
+
+static void behind_another(void)
+{
+    struct testing one, other;
+
+    begin_two(&one, &other);
+    launch(&one, 0, MS(1));
+    launch(&one, 0, MS(3));
+    launch(&other, 0, MS(10));
+    record(&one, 0, 1);
+    is_done(&one, 0);
+    testing_step(MS(1) - 1);
+    record(&one, 0, 1);
+    launch(&one, 2, 1);
+    record(&one, 1, 3);
+    is_done(&one, 0);
+    is_done(&one, 1);
+
+    /* From then on none does. */
+    testing_step(10);
+    record(&one, 0, 1);
+    is_late(&one, 0);
+}
+
+static void one_that_comes_later(void)
+{
+    struct testing one, other;
+
+    begin_two(&one, &other);
+    launch(&one, 0, MS(5));
+    launch(&other, 0, MS(10));
+    testing_step(MS(1));
+    launch(&one, 0, MS(5));
+    record(&one, 0, 1);
+    testing_step(MS(3) - 1);
+    is_late(&one, 0);
+    testing_step(1);
+    is_done(&one, 0);
+
+    /* In this slice it waits. */
+    testing_step(MS(1));
+    record(&one, 0, 1);
+    is_done(&one, 0);
+}
+
+static void an_event_behind_it(void)
+{
+    struct testing one, other;
+
+    begin_two(&one, &other);
+    launch(&one, 0, MS(5));
+    record(&one, 0, 0);
+    launch(&other, 0, MS(10));
+    testing_step(MS(1));
+    record(&one, 1, 1);
+    is_late(&one, 1);
+}
+
+static void until_others_come(void)
+{
+    struct testing one, other;
+
+    begin_two(&one, &other);
+    launch(&one, 0, MS(20));
+    for (int i = 0; i < 5; i++) {
+        record(&one, 0, 1);
+        is_done(&one, 0);
+        testing_step(MS(1));
+    }
+    launch(&other, 0, MS(10));
+    record(&one, 0, 1);
+    is_late(&one, 0);
+}
+
+static void to_those_who_wait(void)
+{
+    struct testing one, other;
+
+    begin_two(&one, &other);
+    record(&one, 0, 0);
+    launch(&one, 0, MS(1));
+    launch(&other, 0, MS(10));
+    testing_step(MS(1) / 2);
+    launch(&one, 0, MS(1));
+    record(&one, 1, 0);
+    testing_step(MS(100));
+    /* one 0-1, other 1-3, one 3-4 */
+    HOLDS(testing_between(one.events[0], one.events[1]) == MS(4));
 }
 
 static void always(void)
 {
-    int seen[CONTEXTS];
+    struct testing one, other;
 
-    seen_at_once(seen);
-    for (int i = 0; i < CONTEXTS; i++)
-        HOLDS(seen[i] == 100);
+    begin_two(&one, &other);
+    launch(&one, 0, MS(1));
+    launch(&other, 0, MS(10));
+    testing_step(MS(1) / 2);
+    record(&one, 0, 1);
+    launch(&one, 0, MS(1));
+    is_done(&one, 0);
+    record(&one, 0, 0);
+    testing_step(MS(2));
+    is_done(&one, 0);
 }
 
 /* Once nobody else waits any more the end of the slice will do. */
 static void until_the_slice_ends(void)
 {
     struct testing one, other;
-    int late = 0;
 
-    testing_begin(&one);
-    for (int i = 0; i < 40; i++) {
-        testing_begin_context(&other, 0);
-        launch(&one, 0, MS(10));
-        launch(&other, 0, MS(10));
-        testing_step(MS(1));
-        record(&one, 0, 1);
-        late += cuEventQuery(one.events[0]) == CUDA_ERROR_NOT_READY;
-        OK(cuCtxDestroy(other.context));
-        OK(cuCtxSetCurrent(one.context));
-        testing_step(MS(1));
-        OK(cuEventQuery(one.events[0]));
-        testing_step(MS(100));
-    }
-    HOLDS(late >= 2 && late <= 20);
+    begin_two(&one, &other);
+    launch(&one, 0, MS(10));
+    launch(&other, 0, MS(10));
+    testing_step(MS(1));
+    record(&one, 0, 1);
+    OK(cuCtxDestroy(other.context));
+    OK(cuCtxSetCurrent(one.context));
+    testing_step(MS(1) - 1);
+    record(&one, 1, 2);
+    is_late(&one, 0);
+    is_late(&one, 1);
+    testing_step(1);
+    is_done(&one, 0);
+    is_done(&one, 1);
+    testing_step(MS(3));
+    record(&one, 0, 1);
+    is_done(&one, 0);
+}
+
+/* What was not seen yet stays so when all that is derived is derived anew, as after a death. */
+static void through_a_repair(void)
+{
+    struct testing one, other;
+    struct sim *sim;
+
+    begin_two(&one, &other);
+    launch(&one, 0, MS(3));
+    launch(&other, 0, MS(3));
+    testing_step(MS(1));
+    record(&one, 0, 1);
+    launch(&one, 0, MS(1));
+    HOLDS(sim_open(testing_machine(), &sim, NULL) == 0);
+    (void)sim_lock(sim);
+    sim_repair(sim->state);
+    sim_unlock(sim);
+    is_late(&one, 0);
+    record(&one, 1, 2);
+    testing_step(MS(3) - 1);
+    is_late(&one, 0);
+    is_late(&one, 1);
+    testing_step(1);
+    is_done(&one, 0);
+    is_done(&one, 1);
 }
 
 /* Streams and contexts that go take what was not seen yet along. */
@@ -136,17 +258,32 @@ static void that_go(void)
     }
 }
 
-HOLDS_IN(an_idle_stream_may_be_seen_late, "event-resolution=1ns", by_how_many_wait)
-HOLDS_IN(or_always_at_once, "idle-streams=prompt", always)
-HOLDS_IN(a_late_stream_waits_until_the_slice_ends, "", until_the_slice_ends)
+HOLDS_IN(what_comes_to_a_context_that_no_kernel_waits_in_is_late, "event-resolution=1ns",
+         beside_one)
+HOLDS_IN(as_much_beside_three, "event-resolution=1ns", beside_three)
+HOLDS_IN(it_is_seen_while_a_kernel_waits_behind_another, "", behind_another)
+HOLDS_IN(but_not_for_one_that_comes_too_late_itself, "", one_that_comes_later)
+HOLDS_IN(nor_for_an_event, "", an_event_behind_it)
+HOLDS_IN(alone_all_is_seen, "", until_others_come)
+HOLDS_IN(a_slice_is_given_up_though_there_is_more, "event-resolution=1ns", to_those_who_wait)
+HOLDS_IN(or_all_is_seen_always, "idle-streams=prompt", always)
+HOLDS_IN(late_work_waits_until_the_slice_ends, "", until_the_slice_ends)
+HOLDS_IN(late_work_stays_so_through_a_repair, "", through_a_repair)
 HOLDS_IN(late_streams_may_go, "", that_go)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_idle_stream_may_be_seen_late),
-        cmocka_unit_test(or_always_at_once),
-        cmocka_unit_test(a_late_stream_waits_until_the_slice_ends),
+        cmocka_unit_test(what_comes_to_a_context_that_no_kernel_waits_in_is_late),
+        cmocka_unit_test(as_much_beside_three),
+        cmocka_unit_test(it_is_seen_while_a_kernel_waits_behind_another),
+        cmocka_unit_test(but_not_for_one_that_comes_too_late_itself),
+        cmocka_unit_test(nor_for_an_event),
+        cmocka_unit_test(alone_all_is_seen),
+        cmocka_unit_test(a_slice_is_given_up_though_there_is_more),
+        cmocka_unit_test(or_all_is_seen_always),
+        cmocka_unit_test(late_work_waits_until_the_slice_ends),
+        cmocka_unit_test(late_work_stays_so_through_a_repair),
         cmocka_unit_test(late_streams_may_go),
     };
 

@@ -105,8 +105,9 @@ enum sim_multicast {
     SIM_MULTICAST_YES, /* any devices of the machine form a team */
 };
 
+/* When the device sees what comes to an idle stream of the context on it. */
 enum sim_idle_streams {
-    SIM_IDLE_STREAMS_LATE = 0, /* while others wait for the GPU, what comes to one may be */
+    SIM_IDLE_STREAMS_LATE = 0, /* while others wait, mostly at the context's next slice */
     SIM_IDLE_STREAMS_PROMPT,
 };
 

@@ -43,7 +43,7 @@ static void ready_remove(struct sim_state *s, uint32_t stream)
         s->streams[st->next].prev = st->prev;
     else
         c->ready_last = st->prev;
-    if (!c->ready_first && !c->late)
+    if (!c->ready_first)
         sim_context_unqueue(s, st->context);
 }
 
@@ -71,6 +71,10 @@ static void settle(struct sim_state *s, uint32_t stream)
     if (!sim_stream_pending(st)) {
         if (st->dying)
             sim_stream_free(s, stream);
+        return;
+    }
+    if (sim_op_is_late(s, stream, st->head)) {
+        st->state = SIM_STREAM_LATE;
         return;
     }
     if (sim_stream_is_behind(s, stream)) {
@@ -210,7 +214,8 @@ static bool start_next(struct sim_state *s, uint32_t stream)
     const struct sim_stream *st = &s->streams[stream];
     const struct sim_op *op = sim_stream_head(s, stream);
 
-    if (!sim_stream_pending(st) || sim_stream_is_behind(s, stream))
+    if (!sim_stream_pending(st) || sim_op_is_late(s, stream, st->head) ||
+        sim_stream_is_behind(s, stream))
         return false;
     if (op->kind == SIM_OP_WAIT)
         return sim_wait_is_over(s, op);
@@ -274,21 +279,18 @@ bool sim_context_run(struct sim_state *s, uint32_t context, int64_t now_ns, int6
 static void append(struct sim_state *s, uint32_t stream, struct sim_op *op)
 {
     struct sim_stream *st = &s->streams[stream];
-    bool late;
 
     op->order = ++s->orders;
     if (op->kind == SIM_OP_WAIT)
         op->weight = sim_stream_device(s, stream) != sim_stream_device(s, op->target);
     s->crossed += crossing_of(op);
     *op_at(s, stream, st->tail) = *op;
-    if (op->kind == SIM_OP_KERNEL)
+    if (op->kind == SIM_OP_KERNEL) {
         st->enqueued_ns += op->work_ns;
-    late = sim_stream_is_late(s, stream, op->order);
+        st->last_kernel = st->tail + 1;
+    }
     __atomic_store_n(&st->tail, st->tail + 1, __ATOMIC_RELEASE);
-    if (late)
-        sim_stream_delay(s, stream);
-    else
-        sim_stream_settle(s, stream);
+    sim_stream_settle(s, stream);
 }
 
 static void append_wait(struct sim_state *s, uint32_t stream, uint32_t target)
@@ -357,8 +359,6 @@ void sim_stream_detach(struct sim_state *s, uint32_t stream)
     }
     if (st->state == SIM_STREAM_QUEUED)
         sim_stream_unhold(s, stream);
-    if (st->state == SIM_STREAM_LATE)
-        sim_stream_undelay(s, stream);
     st->state = SIM_STREAM_IDLE;
     if (s->crossed)
         s->crossed -= sim_stream_crossing(s, stream);

@@ -11,6 +11,10 @@
  * event's record, and a wait that is over, take no time, but like a kernel they are reached only
  * when they head their stream and their context has the GPU.
  *
+ * While others wait the device looks after the context on it as long as a kernel waits behind one
+ * that runs. Once none does the device turns from it: what is enqueued in the context from then on
+ * it sees as the context's next slice begins.
+ *
  * A context's streams are dealt out to its hardware queues in turn. Streams of one queue start
  * their ops in the order in which these were enqueued: one that can't start yet, as it waits for
  * another stream or for the op before it, holds up the other streams behind it.
@@ -44,6 +48,14 @@ static inline uint64_t sim_stream_pending(const struct sim_stream *stream)
 static inline const struct sim_op *sim_stream_head(const struct sim_state *s, uint32_t stream)
 {
     return &s->rings[stream][s->streams[stream].head % SIM_RING];
+}
+
+/* Whether the device sees the stream's op at its context's next slice only. */
+static inline bool sim_op_is_late(const struct sim_state *s, uint32_t stream, uint64_t seq)
+{
+    uint64_t seen = s->contexts[s->streams[stream].context].seen;
+
+    return seen && s->rings[stream][seq % SIM_RING].order > seen;
 }
 
 /* The number of a word of a process' memory that ops may wait for and write; -1: there are too

@@ -98,7 +98,41 @@ static void next_context(struct sim_state *s, unsigned device)
         d->switched_ns += spec->switch_ns;
     d->slice_end_ns = d->switched_ns + spec->slice_ns;
     d->last = context;
-    sim_context_see_late(s, context);
+}
+
+/* Whether a kernel waits behind one that runs. */
+static bool has_more(const struct sim_state *s, const struct sim_context *c)
+{
+    for (uint32_t i = c->ready_first; i; i = s->streams[i].next) {
+        if (s->streams[i].last_kernel > s->streams[i].head + 1)
+            return true;
+    }
+    return false;
+}
+
+/* After what was to be done by now: whether the device turns from the context that is on it. */
+static void look_after(struct sim_state *s, const struct sim_device *d)
+{
+    struct sim_context *c = &s->contexts[d->current];
+
+    if (s->header.driver.idle_streams == SIM_IDLE_STREAMS_LATE && d->first && !c->seen &&
+        !has_more(s, c))
+        c->seen = s->orders;
+}
+
+static void see_all(struct sim_state *s, uint32_t context)
+{
+    struct sim_context *c = &s->contexts[context];
+
+    if (!c->seen)
+        return;
+    c->seen = 0;
+    for (uint32_t i = c->streams; i; i = s->streams[i].sibling) {
+        if (s->streams[i].state != SIM_STREAM_LATE)
+            continue;
+        s->streams[i].state = SIM_STREAM_IDLE;
+        sim_stream_settle(s, i);
+    }
 }
 
 static void end_turn(struct sim_state *s, unsigned device)
@@ -106,8 +140,10 @@ static void end_turn(struct sim_state *s, unsigned device)
     struct sim_device *d = &s->devices[device];
     uint32_t context = d->current;
 
+    /* First: what is late is so of the context on the device alone. */
+    see_all(s, context);
     d->current = 0;
-    if (s->contexts[context].ready_first || s->contexts[context].late)
+    if (s->contexts[context].ready_first)
         sim_context_queue(s, context);
 }
 
@@ -144,10 +180,11 @@ static bool step(struct sim_state *s, unsigned device, int64_t to_ns)
         return true;
     }
 
+    look_after(s, d);
     until = to_ns;
     if (earliest != INT64_MAX)
         until = d->now_ns + time_for(s, c, earliest - c->clock);
-    if (d->first || c->late) {
+    if (d->first || c->seen) {
         renew_slice(d, sim_spec_of(s, device)->slice_ns);
         if (d->slice_end_ns == d->now_ns) {
             end_turn(s, device);
@@ -185,7 +222,7 @@ static int64_t next_moment(const struct sim_state *s, unsigned device, int64_t e
         return d->first ? d->now_ns : end_ns;
     if (d->now_ns < d->switched_ns)
         return MIN(end_ns, d->switched_ns);
-    if ((d->first || c->late) && d->slice_end_ns > d->now_ns)
+    if ((d->first || c->seen) && d->slice_end_ns > d->now_ns)
         moment = MIN(moment, d->slice_end_ns);
     for (uint32_t i = c->ready_first; i; i = s->streams[i].next) {
         if (sim_stream_spins(s, i))

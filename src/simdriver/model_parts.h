@@ -44,16 +44,9 @@ void sim_wake_watchers(struct sim_state *s, uint32_t value);
 void sim_semaphore_raise(struct sim_state *s, uint32_t value, uint64_t to);
 void sim_semaphore_take(struct sim_state *s, const struct sim_op *op);
 
-/* model_queue.c: a stream's head is held back. */
+/* model_queue.c: a stream's head is held back by its hardware queue. */
 
 /* Whether the head, which has not started, must let another stream's op go first. */
 bool sim_stream_is_behind(const struct sim_state *s, uint32_t stream);
 void sim_stream_hold(struct sim_state *s, uint32_t stream);
 void sim_stream_unhold(struct sim_state *s, uint32_t stream);
-
-/* Whether the op, which comes now, is seen at the context's next slice only. */
-bool sim_stream_is_late(const struct sim_state *s, uint32_t stream, uint64_t order);
-void sim_stream_delay(struct sim_state *s, uint32_t stream);
-void sim_stream_undelay(struct sim_state *s, uint32_t stream);
-/* At the context's slice. */
-void sim_context_see_late(struct sim_state *s, uint32_t context);

@@ -178,7 +178,7 @@ static void repair_contexts(struct sim_state *s)
     for (uint32_t i = 1; i <= s->context_pool.high; i++) {
         struct sim_context *c = &s->contexts[i];
 
-        c->queued = c->next = c->ready_first = c->ready_last = c->streams = c->held = c->late = 0;
+        c->queued = c->next = c->ready_first = c->ready_last = c->streams = c->held = 0;
         c->weight = 0;
         if (c->legacy && s->streams[c->legacy].context != i)
             c->legacy = 0;

@@ -40,7 +40,7 @@ enum {
 };
 
 #define SIM_MAGIC UINT64_C(0x31656e696d696168) /* "haimine1" */
-#define SIM_VERSION 14
+#define SIM_VERSION 15
 #define SIM_BUCKET_NS (NS_PER_S / 32)
 
 /* Busy time of the last two seconds, in a ring of buckets. */
@@ -129,7 +129,7 @@ enum sim_stream_state {
     SIM_STREAM_BLOCKED,  /* the head waits for another stream */
     SIM_STREAM_QUEUED,   /* the head is behind another stream's in their hardware queue */
     SIM_STREAM_WATCHING, /* the head waits for a value */
-    SIM_STREAM_LATE,     /* the head is seen as the context's next slice begins */
+    SIM_STREAM_LATE,     /* the device sees the head as the context's next slice begins */
 };
 
 struct sim_stream {
@@ -141,7 +141,8 @@ struct sim_stream {
     uint32_t queue; /* hardware queue of the context */
     uint32_t dying; /* destroyed; ends when it has run dry */
 
-    uint64_t head, tail; /* ops done, ops enqueued */
+    uint64_t head, tail;  /* ops done, ops enqueued */
+    uint64_t last_kernel; /* the last op, counted from 1, that is one */
     int64_t done_ns, enqueued_ns;
     uint64_t took;          /* the op, counted from 1, that took a post of its flag */
     uint64_t started;       /* the op, counted from 1, that finish belongs to */
@@ -166,6 +167,8 @@ struct sim_context {
     uint32_t queues; /* hardware queues, among which its streams are dealt out in turn */
     uint32_t dealt;  /* streams so far */
     int64_t clock; /* its own time: runs while its kernels run, slower when they share; 1/1024 ns */
+    uint64_t seen; /* order of the last op that the device sees before the context's next slice,
+                      once it has turned from the context (model.h); else 0 */
 
     /* Derived. */
     uint32_t queued; /* stands in the device's queue */
@@ -173,7 +176,6 @@ struct sim_context {
     uint32_t ready_first, ready_last;
     uint32_t streams;
     uint32_t held;   /* streams that stand in a hardware queue behind another */
-    uint32_t late;   /* streams whose heads are seen at the next slice */
     uint64_t weight; /* sum over the heads */
 };
 
