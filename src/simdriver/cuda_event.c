@@ -75,15 +75,19 @@ PUBLIC CUresult cuEventDestroy(CUevent handle)
 
 CUresult guest_record(uint32_t stream, uint32_t e)
 {
-    struct sim_op op = {.kind = SIM_OP_RECORD, .target = e};
     struct sim_event *event = &guest_state()->events[e];
+    struct sim_op op = {
+        .kind = SIM_OP_RECORD,
+        .target = e,
+        .weight = (event->flags & CU_EVENT_DISABLE_TIMING) != 0,
+    };
     const struct sim_stream *st = &guest_state()->streams[stream];
     CUresult r = guest_append(stream, &op);
 
     if (r != CUDA_SUCCESS)
         return r;
     guest_uncapture_event(e);
-    event->time_ns = 0;
+    event->time_ns = sim_stream_pending(st) ? 0 : 1;
     event->stream = stream;
     event->stream_gen = st->gen;
     event->seq = st->tail;

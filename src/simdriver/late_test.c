@@ -233,6 +233,37 @@ static void through_a_repair(void)
     is_done(&one, 1);
 }
 
+static void without_a_time(void)
+{
+    struct testing one, other;
+    CUstream blocking;
+    CUevent events[4];
+
+    begin_two(&one, &other);
+    for (size_t i = 0; i < ARRAY_SIZE(events); i++)
+        OK(cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING));
+    OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    launch(&one, 0, MS(10));
+    launch(&other, 0, MS(10));
+    OK(cuEventRecord(events[0], other.streams[0]));
+    OK(cuEventRecord(events[1], other.streams[1]));
+    GIVES(CUDA_ERROR_NOT_READY, cuEventQuery(events[0]));
+    OK(cuEventQuery(events[1]));
+    OK(cuStreamQuery(other.streams[1]));
+
+    /* A record that counts no more leaves it alone, and one behind another's work waits. */
+    OK(cuEventRecord(events[0], other.streams[2]));
+    OK(cuEventQuery(events[0]));
+    OK(testing_launch(other.kernel, NULL, 100, MS(1), 0));
+    OK(cuEventRecord(events[2], blocking));
+    GIVES(CUDA_ERROR_NOT_READY, cuEventQuery(events[2]));
+    OK(cuEventRecord(events[3], other.streams[3]));
+    OK(cuEventQuery(events[3]));
+    testing_step(MS(100));
+    for (size_t i = 0; i < ARRAY_SIZE(events); i++)
+        OK(cuEventQuery(events[i]));
+}
+
 /* Streams and contexts that go take what was not seen yet along. */
 static void that_go(void)
 {
@@ -269,6 +300,7 @@ HOLDS_IN(a_slice_is_given_up_though_there_is_more, "event-resolution=1ns", to_th
 HOLDS_IN(or_all_is_seen_always, "idle-streams=prompt", always)
 HOLDS_IN(late_work_waits_until_the_slice_ends, "", until_the_slice_ends)
 HOLDS_IN(late_work_stays_so_through_a_repair, "", through_a_repair)
+HOLDS_IN(an_event_without_a_time_is_done_at_once_in_an_idle_stream, "", without_a_time)
 HOLDS_IN(late_streams_may_go, "", that_go)
 
 int main(void)
@@ -284,6 +316,7 @@ int main(void)
         cmocka_unit_test(or_all_is_seen_always),
         cmocka_unit_test(late_work_waits_until_the_slice_ends),
         cmocka_unit_test(late_work_stays_so_through_a_repair),
+        cmocka_unit_test(an_event_without_a_time_is_done_at_once_in_an_idle_stream),
         cmocka_unit_test(late_streams_may_go),
     };
 

@@ -279,6 +279,8 @@ bool sim_context_run(struct sim_state *s, uint32_t context, int64_t now_ns, int6
 static void append(struct sim_state *s, uint32_t stream, struct sim_op *op)
 {
     struct sim_stream *st = &s->streams[stream];
+    /* That takes no slice. */
+    bool at_once = op->kind == SIM_OP_RECORD && op->weight && !sim_stream_pending(st);
 
     op->order = ++s->orders;
     if (op->kind == SIM_OP_WAIT)
@@ -290,7 +292,10 @@ static void append(struct sim_state *s, uint32_t stream, struct sim_op *op)
         st->last_kernel = st->tail + 1;
     }
     __atomic_store_n(&st->tail, st->tail + 1, __ATOMIC_RELEASE);
-    sim_stream_settle(s, stream);
+    if (at_once)
+        __atomic_store_n(&st->head, st->tail, __ATOMIC_RELEASE);
+    else
+        sim_stream_settle(s, stream);
 }
 
 static void append_wait(struct sim_state *s, uint32_t stream, uint32_t target)

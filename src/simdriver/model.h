@@ -9,7 +9,8 @@
  * at a time; the others that have work wait in a queue, and a slice later the next one gets it. A
  * context without work gives its slice up at once. Kernels stop and go on at the ends of slices. An
  * event's record, and a wait that is over, take no time, but like a kernel they are reached only
- * when they head their stream and their context has the GPU.
+ * when they head their stream and their context has the GPU; but the record of an event without a
+ * time is done at once in a stream that has nothing else to do.
  *
  * While others wait the device looks after the context on it as long as a kernel waits behind one
  * that runs. Once none does the device turns from it: what is enqueued in the context from then on

@@ -119,7 +119,8 @@ struct sim_op {
     int64_t work_ns; /* kernel */
     uint32_t target; /* record: the event; wait: the stream; kernel: the flag; the value's number */
     uint32_t gen;    /* wait: that stream's generation; kernel: enum sim_op_role; SIM_VALUE_ */
-    uint32_t weight; /* kernel: multiprocessors it fills; wait: 1 if for another device */
+    uint32_t weight; /* kernel: multiprocessors it fills; wait: 1 if for another device; record: 1
+                        if the event has no time */
     uint32_t kind;   /* enum sim_op_kind */
 };
 
