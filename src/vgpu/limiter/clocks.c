@@ -8,6 +8,9 @@
 /* What is done is seen so much later at the best: a thread wakes, and asks. */
 #define SEEN_NS 20e3
 
+/* Of so many in a span one is seen soon. */
+#define SEEN_LEAST 4
+
 /* As many bounds that are hardly apart are no chance; for so long. */
 #define SURE 3
 #define SURE_NS NS_PER_S
@@ -18,21 +21,18 @@
 #define SLOPES_AGREE 2
 #define DRIFT_MOST 0.1
 
-/* A bound that is better by so much than what is left of the former one: they agree where they are
+/* A probe bounds better by so much than what is left of the former bound: they agree where they are
  * hardly apart. */
-static void note_bound(struct clocks_bound *bound, double better_ns, double ahead_ns,
-                       double apart_ns, int64_t now_ns)
+static void note_prompt(struct clocks *clocks, double better_ns, int64_t now_ns)
 {
-    if (!bound->is_known || better_ns > apart_ns || now_ns - bound->agreed_at_ns > SURE_NS)
-        bound->agreed = 0;
-    if (!bound->is_known || better_ns > -apart_ns) {
-        bound->agreed++;
-        bound->agreed_at_ns = now_ns;
+    if (better_ns > CLOCKS_PROMPT_NS || now_ns - clocks->most.agreed_at_ns > SURE_NS)
+        clocks->most.agreed = 0;
+    if (better_ns > -CLOCKS_PROMPT_NS) {
+        clocks->most.agreed++;
+        clocks->most.agreed_at_ns = now_ns;
     }
-    if (!bound->is_known || better_ns > 0)
-        bound->ahead_ns = ahead_ns;
-    bound->is_known = true;
-    bound->at_ns = now_ns;
+    clocks->most.ahead_ns -= MAX(better_ns, 0.0);
+    clocks->most.at_ns = now_ns;
 }
 
 /* True when it is sure how far the clocks are apart: prompt is what was so in this span. */
@@ -78,10 +78,11 @@ double clocks_late_ns(struct clocks *clocks, double device_ns, double host_ns, i
         clocks->most.ahead_ns +=
             (CLOCKS_DRIFT + clocks->drift.part) * (double)(now_ns - clocks->most.at_ns);
     learn_drift(clocks, ahead_ns, now_ns);
-    if (!clocks->most.is_known)
-        clocks->most = (struct clocks_bound){.is_known = true,
-                                             .ahead_ns = CLOCKS_DRIFT * host_ns + CLOCKS_PROMPT_NS};
-    note_bound(&clocks->most, clocks->most.ahead_ns - ahead_ns, ahead_ns, CLOCKS_PROMPT_NS, now_ns);
+    if (!clocks->most.is_known) {
+        clocks->most.is_known = true;
+        clocks->most.ahead_ns = CLOCKS_DRIFT * host_ns + CLOCKS_PROMPT_NS;
+    }
+    note_prompt(clocks, clocks->most.ahead_ns - ahead_ns, now_ns);
     late_ns = ahead_ns - clocks->most.ahead_ns;
     return late_ns < CLOCKS_PROMPT_NS ? 0 : late_ns;
 }
@@ -89,29 +90,38 @@ double clocks_late_ns(struct clocks *clocks, double device_ns, double host_ns, i
 void clocks_note_seen(struct clocks *clocks, double device_ns, double host_ns, int64_t now_ns)
 {
     const double ahead_ns = device_ns - host_ns;
+    struct clocks_seen *seen = &clocks->seen;
 
-    if (clocks->least.is_known)
-        clocks->least.ahead_ns +=
-            (clocks->drift.part - CLOCKS_DRIFT) * (double)(now_ns - clocks->least.at_ns);
-    note_bound(&clocks->least, ahead_ns - clocks->least.ahead_ns, ahead_ns, SEEN_NS, now_ns);
+    if (now_ns - seen->since_ns >= CLOCKS_SPAN_NS) {
+        seen->before =
+            now_ns - seen->since_ns < 2 * CLOCKS_SPAN_NS ? seen->now : (struct clocks_span){0};
+        seen->now = (struct clocks_span){0};
+        seen->since_ns = now_ns;
+    }
+    if (!seen->now.count++ || ahead_ns > seen->now.ahead_ns)
+        seen->now.ahead_ns = ahead_ns;
 }
 
 void clocks_move(struct clocks *clocks, double device_ns, double host_ns)
 {
     clocks->most.ahead_ns += host_ns - device_ns;
-    clocks->least.ahead_ns += host_ns - device_ns;
+    clocks->seen.now.ahead_ns += host_ns - device_ns;
+    clocks->seen.before.ahead_ns += host_ns - device_ns;
     clocks->drift.since_ns = 0;
     clocks->drift.before_at_ns = 0;
 }
 
 static double ahead_ns(const struct clocks *clocks)
 {
-    if (clocks->most.agreed >= SURE || clocks->least.agreed < SURE)
+    const struct clocks_span *now = &clocks->seen.now, *before = &clocks->seen.before;
+    double seen_ns;
+
+    if (clocks->most.agreed >= SURE || before->count < SEEN_LEAST)
         return clocks->most.ahead_ns;
+    seen_ns = now->count ? MAX(now->ahead_ns, before->ahead_ns) : before->ahead_ns;
     /* Where the bounds contradict, they drift faster than is known, and this one is newer. */
-    if (clocks->least.ahead_ns > clocks->most.ahead_ns)
-        return clocks->least.ahead_ns + SEEN_NS;
-    return MIN(clocks->most.ahead_ns, clocks->least.ahead_ns + SEEN_NS);
+    return seen_ns > clocks->most.ahead_ns ? seen_ns + SEEN_NS
+                                           : MIN(clocks->most.ahead_ns, seen_ns + SEEN_NS);
 }
 
 double clocks_device_ns(const struct clocks *clocks, double host_ns)

@@ -28,18 +28,25 @@
 #define CLOCKS_DRIFT 30e-6
 #define CLOCKS_SPAN_NS INT64_C(250000000)
 
-/* How far the device's clock is ahead, in ns: a bound of it. */
-struct clocks_bound {
-    bool is_known;
+/* Of what was seen done in a span of time: how far the device's clock is ahead at the least. */
+struct clocks_span {
+    unsigned count;
     double ahead_ns;
-    int64_t at_ns;
-    unsigned agreed; /* that so many agree on, of late */
-    int64_t agreed_at_ns;
 };
 
 /* In zeroed memory nothing is known. */
 struct clocks {
-    struct clocks_bound most, least;
+    struct {
+        bool is_known;
+        double ahead_ns; /* at the most */
+        int64_t at_ns;
+        unsigned agreed; /* so many probes agree on that, of late */
+        int64_t agreed_at_ns;
+    } most;
+    struct clocks_seen {
+        struct clocks_span now, before;
+        int64_t since_ns; /* when the present one began */
+    } seen;
     struct {
         double part;                    /* of the host's time, beyond CLOCKS_DRIFT */
         int64_t since_ns;               /* the span's; 0: none yet */
