@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/limiter/presence.h"
 
-#include <math.h>
-
 #include "base/util.h"
 #include "vgpu/limiter/clocks.h"
 
@@ -27,16 +25,11 @@
  * after it: events complete at once here. */
 #define PROMPT_SLICES 96
 #define SENT_NS 350e3 /* from a slice's beginning until the next probe may be on its way */
-#define OUTLASTED_SURE 3
 
 #define NEVER_NS (-1e15)
 
-/* Two changes of the context take longer (165 us each on H100). */
-#define ABSENCE_LEAST_NS 300e3
-#define ABSENCES_ALIKE_NS 50e3
-
-/* So many slices longer may one be. */
-#define LONGER_SLICES 3
+/* What slices of ours are told to. */
+#define SLICE_ERROR_NS 100e3
 
 #define PART_ONE 65536.0 /* of what processes tell one another */
 
@@ -51,6 +44,7 @@ void presence_init(struct presence *presence, _Atomic uint32_t (*told)[PRESENCE_
         .told = told,
         .slice_ns = NEVER_NS,
         .on_ns = NEVER_NS,
+        .absence_ns = -1,
     };
     /* Later than NEVER_NS: the first late probe counts as of a slice in which something ended. */
     for (unsigned i = 0; i < PRESENCE_ENDS; i++)
@@ -149,38 +143,18 @@ struct slice {
  * device in between. */
 static void learn_absence(struct presence *presence, double end_ns, double done_ns)
 {
-    const double absence_ns = done_ns - end_ns;
+    double absence_ns = done_ns - end_ns;
 
-    if (absence_ns < ABSENCE_LEAST_NS)
-        return;
-    presence->absences_ns[presence->next_absence] = absence_ns;
-    presence->next_absence = (presence->next_absence + 1) % PRESENCE_ABSENCES;
+    if (presence->absence_ns < 0)
+        presence->absence_ns = absence_ns;
+    presence->absence_ns += (absence_ns - presence->absence_ns) / 8;
     presence->least_absence_ns += (absence_ns - presence->least_absence_ns) / 64;
     presence->least_absence_ns = MIN(presence->least_absence_ns, absence_ns);
 }
 
-static double last_absence_ns(const struct presence *presence)
-{
-    return presence
-        ->absences_ns[(presence->next_absence + PRESENCE_ABSENCES - 1) % PRESENCE_ABSENCES];
-}
-
-static bool is_usual(const struct presence *presence, double absence_ns)
-{
-    for (unsigned i = 0; i < PRESENCE_ABSENCES; i++) {
-        if (presence->absences_ns[i] > 0 &&
-            fabs(absence_ns - presence->absences_ns[i]) < ABSENCES_ALIKE_NS)
-            return true;
-    }
-    return false;
-}
-
-/*
- * Where the time that has passed since our last known slice is no usual absence, nobody may have
- * wanted the device at its end, so that ours was longer by whole slices. Where it is much longer, a
- * slice of ours may have begun unseen, as long before this one as others had the device last; but
- * none began since the probe was sent, which would have been done then.
- */
+/* Where so much time has passed that a slice of ours may have begun unseen, it was as long before
+ * this one as others mostly have the device; but none began since the probe was sent, which would
+ * have been done then. */
 static struct slice slice_before(struct presence *presence, double recorded_ns, double done_ns)
 {
     const double end_ns = slice_end_ns(presence);
@@ -188,19 +162,8 @@ static struct slice slice_before(struct presence *presence, double recorded_ns, 
 
     if (recorded_ns >= presence->slice_ns && recorded_ns < end_ns && done_ns > end_ns)
         learn_absence(presence, end_ns, done_ns);
-    for (unsigned i = 0; i <= LONGER_SLICES && presence->on_ns > presence->slice_ns; i++) {
-        before_ns = end_ns + i * PRESENCE_SLICE_NS;
-        if (done_ns - before_ns < ABSENCE_LEAST_NS)
-            break;
-        if (!is_usual(presence, done_ns - before_ns))
-            continue;
-        if (i == 0)
-            break;
-        return (struct slice){.from_ns = before_ns - PRESENCE_SLICE_NS, .until_ns = before_ns};
-    }
-    before_ns = done_ns - last_absence_ns(presence);
-    if (last_absence_ns(presence) <= 0 ||
-        before_ns < end_ns + ABSENCE_LEAST_NS + PRESENCE_SLICE_NS ||
+    before_ns = done_ns - presence->absence_ns;
+    if (presence->absence_ns < 0 || before_ns < end_ns + PRESENCE_SLICE_NS - SLICE_ERROR_NS ||
         before_ns - PRESENCE_SLICE_NS > recorded_ns)
         return (struct slice){
             .from_ns = presence->slice_ns,
@@ -210,23 +173,15 @@ static struct slice slice_before(struct presence *presence, double recorded_ns, 
     return (struct slice){.from_ns = before_ns - PRESENCE_SLICE_NS, .until_ns = before_ns};
 }
 
-/* Whether probes are late here on the device, too: one that outlasts the end of a kernel was; those
- * who saw some know it for good. What ended right after a slice's beginning ended before one could
- * be sent. */
+/* Whether probes are late here on the device, too: one that outlasts the end of a kernel was.
+ * What ended right after a slice's beginning ended before one could be sent. */
 static void learn_deferral(struct presence *presence, double at_ns, double done_ns)
 {
-    if (has_ended(presence, at_ns, done_ns - BEHIND_NS)) {
+    if (has_ended(presence, at_ns, done_ns - BEHIND_NS))
         presence->prompt_slices = 0;
-        presence->outlasted++;
-    } else if (has_ended(presence, presence->slice_ns + SENT_NS, at_ns + BEHIND_NS) &&
-               presence->prompt_slices < PROMPT_SLICES) {
+    else if (has_ended(presence, presence->slice_ns + SENT_NS, at_ns + BEHIND_NS) &&
+             presence->prompt_slices < PROMPT_SLICES)
         presence->prompt_slices++;
-    }
-}
-
-static bool answers_at_once(const struct presence *presence)
-{
-    return presence->prompt_slices == PROMPT_SLICES && presence->outlasted < OUTLASTED_SURE;
 }
 
 /*
@@ -240,7 +195,7 @@ static enum probe_state late_state(const struct presence *presence, const struct
     if (is_behind(presence, done_ns))
         return PROBE_NONE;
     if (at_ns >= slice->from_ns && at_ns < slice->until_ns &&
-        (slice->is_seen || work == WORK_RUNS) && !answers_at_once(presence))
+        (slice->is_seen || work == WORK_RUNS) && presence->prompt_slices < PROMPT_SLICES)
         return PROBE_ON;
     return has_ended(presence, at_ns, done_ns - BEHIND_NS) ? PROBE_ON : PROBE_OFF;
 }
@@ -283,15 +238,6 @@ static void take_starts(struct presence *presence, double done_ns)
             presence->slice_ns = presence->starts_ns[i];
     }
     presence->on_ns = MAX(presence->on_ns, presence->slice_ns);
-}
-
-void presence_forget(struct presence *presence)
-{
-    for (unsigned i = 0; i < PRESENCE_PROBES && presence->open; i++) {
-        presence->open -= presence->probes[i].state == PROBE_OPEN;
-        if (presence->probes[i].state == PROBE_OPEN)
-            presence->probes[i].state = PROBE_NONE;
-    }
 }
 
 unsigned presence_resolve(struct presence *presence, double sent_ns, double done_ns)

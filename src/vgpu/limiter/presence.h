@@ -29,7 +29,6 @@ enum {
     PRESENCE_FIRST = 64,   /* until then the plain mean says most */
     PRESENCE_ENDS = 256,   /* of kernels of ours: all that may be measured at a time */
     PRESENCE_STARTS = 64,
-    PRESENCE_ABSENCES = 8,
     PRESENCE_KINDS = REGION_PARTS, /* of kernels, by their length */
 };
 
@@ -49,7 +48,7 @@ enum probe_work {
 
 struct presence {
     double on_device;  /* fraction of the probes during kernels of ours that found us on it */
-    double contended;  /* fraction of all recent probes that were late */
+    double contended;  /* fraction of all recent probes that found us off it */
     double run_chance; /* of as many "on" in a row, if on_device were right */
     unsigned known;    /* probes that on_device rests on */
     unsigned answered; /* probes, the first PRESENCE_FIRST, */
@@ -75,12 +74,9 @@ struct presence {
     unsigned next_start;
     double slice_ns; /* when our last slice began that is known; far back: none is */
     double on_ns;    /* the last moment at which we were on the device for sure */
-    /* For how long others had the device between two slices of ours: the last ones that are known,
-     * 0 before; and the least of late. */
-    double absences_ns[PRESENCE_ABSENCES];
-    double least_absence_ns;
-    unsigned next_absence;
-    unsigned outlasted;     /* probes, a kernel's end */
+    /* Of others' slices between two of ours: mean, negative as long as it is not known; and the
+     * least of late, 0. */
+    double absence_ns, least_absence_ns;
     unsigned prompt_slices; /* in a row, in which a kernel ended and no probe was out */
 };
 
@@ -100,9 +96,6 @@ void presence_open(struct presence *presence, double at_ns, enum probe_work work
 
 /* The one that did not come back was as prompt as others by its own time: the host looked late. */
 void presence_was_prompt(struct presence *presence);
-
-/* When the one that did not come back did can't be told. */
-void presence_forget(struct presence *presence);
 
 /* The one that was recorded at sent_ns did, at done_ns. Returns how many found us off the device.
  */

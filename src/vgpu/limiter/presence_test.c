@@ -173,7 +173,7 @@ static void a_late_probe_may_have_been_sent_in_a_slice(void **state)
     assert_int_equal(presence_resolve(&presence, 1.5e6, at), 1);
     assert_near(on_device(&presence, 1.4e6, 1.6e6), (1 + 4 * 0.5) / 5, 1e-9);
     assert_near(on_device(&presence, 1.7e6, at), (0 + 4 * 0.5) / 5, 1e-9);
-    assert_near(presence.absences_ns[0], absence, 1);
+    assert_near(presence.absence_ns, absence, 1);
 
     /* Others did not want it: our slice was longer, by whole slices. */
     presence_note_on(&presence, at + 1.5 * slice);
@@ -205,28 +205,6 @@ static void a_late_probe_may_have_been_sent_in_a_slice(void **state)
     presence_note_end(&presence, at + slice + 1.5e6);
     assert_int_equal(presence_resolve(&presence, at + slice + 1e6, at + slice + 3e6), 0);
     assert_int_equal(presence.voided, 0);
-}
-
-/* One that comes a little later than our slice's end, and has the device for as short as ever. */
-static void a_slice_was_longer_if_the_absence_is_usual_then(void **state)
-{
-    const double slice = PRESENCE_SLICE_NS, absence = 0.4e6;
-    struct presence presence;
-
-    (void)state;
-    for (unsigned usual = 0; usual < 2; usual++) {
-        presence_init(&presence, NULL);
-        presence_open(&presence, 99e6, WORK_UNKNOWN);
-        (void)presence_resolve(&presence, 99e6, 100e6);
-        presence_open(&presence, 101e6, WORK_RUNS);
-        (void)presence_resolve(&presence, 101e6, 100e6 + slice + (usual ? absence : 3e6));
-        presence_open(&presence, 109e6, WORK_UNKNOWN);
-        (void)presence_resolve(&presence, 109e6, 110e6);
-        presence_note_on(&presence, 111e6); /* nobody waits yet */
-        presence_open(&presence, 110.2e6 + slice, WORK_RUNS);
-        assert_int_equal(presence_resolve(&presence, 110.2e6 + slice, 110e6 + 2 * slice + absence),
-                         !usual);
-    }
 }
 
 /* A kernel that had to wait for the device says when a slice began, but none after the probe's. */
@@ -316,7 +294,6 @@ int main(void)
         cmocka_unit_test(a_probe_behind_work_of_ours_tells_nothing),
         cmocka_unit_test(what_is_left_of_a_kernel_does_not_void_a_probe),
         cmocka_unit_test(a_late_probe_may_have_been_sent_in_a_slice),
-        cmocka_unit_test(a_slice_was_longer_if_the_absence_is_usual_then),
         cmocka_unit_test(a_kernel_begins_with_a_slice),
         cmocka_unit_test(late_probes_are_off_a_device_that_answers_at_once),
         cmocka_unit_test(a_probe_that_outlasts_its_kernel_was_in_its_slice),

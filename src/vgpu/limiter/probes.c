@@ -103,12 +103,9 @@ void limiter_take_late_answer(struct limiter *limiter)
     now_ns = limiter_now(limiter);
     done_ns = probe_done_ns(limiter);
     limiter->probe.out = false;
-    if (done_ns < 0) {
-        presence_forget(&limiter->presence);
-        return;
-    }
-    clocks_note_seen(&limiter->clocks, done_ns, limiter_since_base(limiter, now_ns), now_ns);
-    if (probe_late_ns(limiter) > 0)
+    if (done_ns >= 0)
+        clocks_note_seen(&limiter->clocks, done_ns, limiter_since_base(limiter, now_ns), now_ns);
+    if (done_ns < 0 || probe_late_ns(limiter) > 0)
         resolve_probes(limiter);
     else
         presence_was_prompt(&limiter->presence);
