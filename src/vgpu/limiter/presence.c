@@ -229,6 +229,15 @@ void presence_was_prompt(struct presence *presence)
     }
 }
 
+void presence_forget(struct presence *presence)
+{
+    for (unsigned i = 0; i < PRESENCE_PROBES; i++) {
+        if (presence->probes[i].state == PROBE_OPEN)
+            presence->probes[i].state = PROBE_NONE;
+    }
+    presence->open = 0;
+}
+
 /* A kernel that had to wait for the device began as a slice of ours did. */
 static void take_starts(struct presence *presence, double done_ns)
 {

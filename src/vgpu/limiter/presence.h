@@ -97,6 +97,9 @@ void presence_open(struct presence *presence, double at_ns, enum probe_work work
 /* The one that did not come back was as prompt as others by its own time: the host looked late. */
 void presence_was_prompt(struct presence *presence);
 
+/* When the one that did not come back did can't be told. */
+void presence_forget(struct presence *presence);
+
 /* The one that was recorded at sent_ns did, at done_ns. Returns how many found us off the device.
  */
 unsigned presence_resolve(struct presence *presence, double sent_ns, double done_ns);

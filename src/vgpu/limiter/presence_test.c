@@ -148,6 +148,22 @@ static void what_is_left_of_a_kernel_does_not_void_a_probe(void **state)
     assert_near(presence.slice_ns, 2e6, 0);
 }
 
+/* It was out as the base was recorded anew, and is against neither. */
+static void a_probe_that_cannot_be_told_is_forgotten(void **state)
+{
+    struct presence presence;
+
+    (void)state;
+    presence_init(&presence, NULL);
+    presence_open(&presence, 0, WORK_RUNS);
+    (void)presence_resolve(&presence, 0, 1e6);
+    presence_open(&presence, 3e6, WORK_RUNS);
+    presence_forget(&presence);
+    assert_int_equal(presence.open, 0);
+    assert_near(presence.slice_ns, 1e6, 0);
+    assert_near(presence_part_so_far(&presence, 2.9e6, 3.1e6), presence.on_device, 0);
+}
+
 static double on_device(struct presence *presence, double from_ns, double to_ns)
 {
     return presence_part_so_far(presence, from_ns, to_ns);
@@ -293,6 +309,7 @@ int main(void)
         cmocka_unit_test(short_kernels_are_not_taken_for_long_ones),
         cmocka_unit_test(a_probe_behind_work_of_ours_tells_nothing),
         cmocka_unit_test(what_is_left_of_a_kernel_does_not_void_a_probe),
+        cmocka_unit_test(a_probe_that_cannot_be_told_is_forgotten),
         cmocka_unit_test(a_late_probe_may_have_been_sent_in_a_slice),
         cmocka_unit_test(a_kernel_begins_with_a_slice),
         cmocka_unit_test(late_probes_are_off_a_device_that_answers_at_once),

@@ -78,16 +78,13 @@ static void note_starts_and_ends(struct limiter *limiter)
     }
 }
 
-static void resolve_probes(struct limiter *limiter)
+static void resolve_probes(struct limiter *limiter, double done_ns)
 {
-    double done_ns = probe_done_ns(limiter);
     unsigned off;
 
-    if (done_ns >= 0)
-        note_starts_and_ends(limiter);
+    note_starts_and_ends(limiter);
     off = presence_resolve(&limiter->presence, on_device_at(limiter, limiter->probe.recorded_ns),
-                           MAX(done_ns, 0.0));
-
+                           done_ns);
     atomic_fetch_add_explicit(&limiter->compute->probes_off, off, RELAXED);
 }
 
@@ -103,10 +100,13 @@ void limiter_take_late_answer(struct limiter *limiter)
     now_ns = limiter_now(limiter);
     done_ns = probe_done_ns(limiter);
     limiter->probe.out = false;
-    if (done_ns >= 0)
-        clocks_note_seen(&limiter->clocks, done_ns, limiter_since_base(limiter, now_ns), now_ns);
-    if (done_ns < 0 || probe_late_ns(limiter) > 0)
-        resolve_probes(limiter);
+    if (done_ns < 0) {
+        presence_forget(&limiter->presence);
+        return;
+    }
+    clocks_note_seen(&limiter->clocks, done_ns, limiter_since_base(limiter, now_ns), now_ns);
+    if (probe_late_ns(limiter) > 0)
+        resolve_probes(limiter, done_ns);
     else
         presence_was_prompt(&limiter->presence);
 }
