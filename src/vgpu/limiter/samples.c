@@ -466,22 +466,30 @@ bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, 
     void *before = samples->base;
 
     if (!samples->base_ns) {
-        if (record_base(ops, gpu, &samples->base))
+        if (record_base(ops, gpu, &samples->base)) {
             samples->base_ns = now_ns;
+            samples->renew_ns = now_ns + BASE_NS;
+        }
         return false;
     }
-    if (now_ns - samples->base_ns < BASE_NS ||
+    if (now_ns < samples->renew_ns ||
         (base_is_needed(samples) && now_ns - samples->base_ns < 8 * BASE_NS))
         return false;
     if (!samples->next_base_ns) {
         if (record_base(ops, gpu, &samples->next_base))
             samples->next_base_ns = now_ns;
+        else
+            samples->renew_ns = now_ns + BASE_NS;
         return false;
     }
-    if (ops->query(gpu, samples->next_base) == EVENT_NOT_YET ||
-        !ops->elapsed_ms(gpu, before, samples->next_base, ret_later_ms))
+    if (ops->query(gpu, samples->next_base) == EVENT_NOT_YET)
         return false;
+    samples->renew_ns = now_ns + BASE_NS;
     *ret_host_later_ns = samples->next_base_ns - samples->base_ns;
+    if (!ops->elapsed_ms(gpu, before, samples->next_base, ret_later_ms)) {
+        samples->next_base_ns = 0;
+        return false;
+    }
     samples->base = samples->next_base;
     samples->base_ns = samples->next_base_ns;
     samples->next_base = before;

@@ -112,6 +112,7 @@ struct samples {
     int64_t base_ns;   /* host clock; 0: none */
     void *next_base;
     int64_t next_base_ns; /* 0: none is on its way */
+    int64_t renew_ns;     /* when the next one is due */
     void *probe;
 };
 
@@ -196,7 +197,9 @@ struct sample *samples_next(struct samples *samples, const struct limiter_gpu *o
 bool samples_interval(const struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                       const struct sample *sample, struct interval *ret_interval);
 
-/* Records the base anew where it is due and nothing needs the old one. True when it did. */
+/* Records the base anew where it is due and nothing needs the old one; where the driver fails it is
+ * due again as late as ever. True when the new one is in force: so much later on the device's
+ * clock, and on the host's. */
 bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                         int64_t now_ns, double *ret_later_ms, int64_t *ret_host_later_ns);
 

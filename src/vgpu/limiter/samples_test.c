@@ -154,6 +154,46 @@ static void where_marks_stay_out_it_is_measured_without(void **state)
     assert_true(sample && sample_has_company(sample));
 }
 
+static bool elapsed_5_s(void *gpu, void *from, void *to, double *ret_ms)
+{
+    (void)gpu;
+    (void)from;
+    (void)to;
+    *ret_ms = 5000;
+    return fake_stream.is_idle;
+}
+
+/* Where the driver does not tell, the old one stays, and it is not asked at each look. */
+static void the_base_is_recorded_anew_or_stays(void **state)
+{
+    struct limiter_gpu gpu = gpu_of_samples;
+    static struct samples samples;
+    int64_t host_ns;
+    double ms;
+
+    (void)state;
+    gpu.elapsed_ms = elapsed_5_s;
+    begin_samples(&samples);
+    assert_false(samples_renew_base(&samples, &gpu, NULL, NS_PER_S, &ms, &host_ns));
+    for (unsigned tells = 0; tells < 2; tells++) {
+        const int64_t base_ns = samples.base_ns, due_ns = samples.renew_ns;
+
+        fake_stream.is_idle = tells;
+        fake_stream.is_done = false;
+        assert_false(samples_renew_base(&samples, &gpu, NULL, due_ns - 1, &ms, &host_ns));
+        fake_stream.recorded = 0;
+        assert_false(samples_renew_base(&samples, &gpu, NULL, due_ns, &ms, &host_ns));
+        assert_false(samples_renew_base(&samples, &gpu, NULL, due_ns + 1, &ms, &host_ns));
+        fake_stream.is_done = true;
+        assert_int_equal(samples_renew_base(&samples, &gpu, NULL, due_ns + 2, &ms, &host_ns),
+                         tells);
+        assert_int_equal(samples.base_ns, tells ? due_ns : base_ns);
+        assert_false(samples_renew_base(&samples, &gpu, NULL, due_ns + 3, &ms, &host_ns));
+        assert_int_equal(fake_stream.recorded, 1);
+    }
+    assert_int_equal(host_ns, samples.base_ns - NS_PER_S);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +202,7 @@ int main(void)
         cmocka_unit_test(a_launch_is_measured_whose_stream_ends),
         cmocka_unit_test(without_events_there_is_no_room),
         cmocka_unit_test(where_marks_stay_out_it_is_measured_without),
+        cmocka_unit_test(the_base_is_recorded_anew_or_stays),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
