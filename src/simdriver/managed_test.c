@@ -443,6 +443,7 @@ static void graphs_have_places(void)
         GIVES(cases[i].pool, cuMemPoolCreate(&pool, &props));
         GIVES(cases[i].node, add_node(graph, cases[i].kind, cases[i].place, &ptr));
     }
+    OK(cuGraphDestroy(graph));
 }
 
 /* As drivers before CUDA 13. */

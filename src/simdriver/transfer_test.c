@@ -276,6 +276,7 @@ static void in_order_of_streams(void)
     OK(cuGraphGetNodes(graph, &node, &count));
     OK(cuGraphNodeGetType(node, &type));
     HOLDS(count == 1 && type == CU_GRAPH_NODE_TYPE_MEMCPY);
+    OK(cuGraphDestroy(graph));
     OK(cuStreamBeginCapture_v2(t.streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
     GIVES(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuMemcpyDtoH_v2(buffer, ptr, sizeof(buffer)));
     GIVES(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(t.streams[0], &graph));

@@ -562,10 +562,13 @@ static bool let_find(int *type, CUdeviceptr ptr)
                                                                                                    \
         copy = take(&own, copy, sizeof(own));                                                      \
         result = charged_##of(index, copy, per_thread, has_stream, stream);                        \
-        if (result == CUDA_ERROR_INVALID_VALUE && copy &&                                          \
-            (let_find(&own.dstMemoryType, own.dstDevice) |                                         \
-             let_find(&own.srcMemoryType, own.srcDevice)))                                         \
-            result = by_driver_##of(index, copy, has_stream, stream);                              \
+        if (result == CUDA_ERROR_INVALID_VALUE && copy) {                                          \
+            const bool to = let_find(&own.dstMemoryType, own.dstDevice);                           \
+            const bool from = let_find(&own.srcMemoryType, own.srcDevice);                         \
+                                                                                                   \
+            if (to || from)                                                                        \
+                result = by_driver_##of(index, copy, has_stream, stream);                          \
+        }                                                                                          \
         return result;                                                                             \
     }
 

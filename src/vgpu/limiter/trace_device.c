@@ -28,10 +28,11 @@ int trace_open(struct trace_device *device)
 {
     int i = 0;
 
-    while (i < TRACE_CONTEXTS && (device->contexts[i].alive || device->contexts[i].busy_ns > 0))
+    while (i < device->opened && (device->contexts[i].alive || device->contexts[i].busy_ns > 0))
         i++;
     assert(i < TRACE_CONTEXTS);
     device->contexts[i].alive = true;
+    device->opened = MAX(device->opened, i + 1);
     return i;
 }
 
@@ -142,8 +143,8 @@ static int choose(struct trace_device *device, double *ret_next_ns)
     int from = device->active < 0 ? 0 : device->active;
 
     *ret_next_ns = FOREVER;
-    for (int i = 1; i <= TRACE_CONTEXTS; i++) {
-        int number = (from + i) % TRACE_CONTEXTS;
+    for (int i = 1; i <= device->opened; i++) {
+        int number = (from + i) % device->opened;
         double at = work_at(device, number);
 
         if (at <= device->now_ns)
@@ -194,7 +195,7 @@ static bool has_more(const struct trace_context *context)
 
 static bool others_wait(struct trace_device *device)
 {
-    for (int i = 0; i < TRACE_CONTEXTS; i++) {
+    for (int i = 0; i < device->opened; i++) {
         if (i != device->active && work_at(device, i) <= device->now_ns)
             return true;
     }
@@ -275,7 +276,7 @@ static struct settled settle(struct trace_device *device, struct trace_context *
         for (uint32_t left = context->in_use; left; left &= left - 1)
             settle_stream(device, context, __builtin_ctz(left), &changed);
     }
-    context->is_left |= !has_more(context) && others_wait(device);
+    context->is_left = context->is_left || (!has_more(context) && others_wait(device));
     for (uint32_t left = context->in_use; left; left &= left - 1) {
         const struct trace_stream *stream = &context->streams[__builtin_ctz(left)];
         double next_ns = FOREVER;

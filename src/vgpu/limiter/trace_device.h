@@ -69,6 +69,7 @@ struct trace_device {
     bool filled;    /* by each kernel */
     double slowing; /* of a kernel, by each other one that runs; 0: all run at full speed */
     uint64_t launched;
+    int opened; /* of the contexts: the first ones */
     struct trace_context contexts[TRACE_CONTEXTS];
 };
 
