@@ -140,13 +140,25 @@ void launch(handle function, unsigned blocks, unsigned threads, handle into, voi
          "cuLaunchKernel");
 }
 
-void launch_work(uint32_t iterations, handle into)
+static void launch_blocks(unsigned each, uint32_t iterations, handle into)
 {
     /* The simulated driver takes the first eight bytes for nanoseconds. */
     uint64_t wide = iterations, out = 0;
     void *parameters[] = {&wide, &out};
 
-    launch(work_function, 2 * (unsigned)multiprocessors, 256, into, parameters);
+    launch(work_function, each * (unsigned)multiprocessors, 256, into, parameters);
+}
+
+void launch_work(uint32_t iterations, handle into)
+{
+    launch_blocks(2, iterations, into);
+}
+
+void launch_full(uint32_t iterations, handle into)
+{
+    enum { THREADS = 2048 }; /* of a multiprocessor, at most */
+
+    launch_blocks(THREADS / 256, iterations, into);
 }
 
 handle new_stream(void)

@@ -116,8 +116,12 @@ void open_driver(void);
  * the GPU's timer. */
 void load_kernels(void);
 
-/* Fills the device. */
+/* Keeps every multiprocessor busy. Another one may run beside it, and what they get together is
+ * some more than one gets (H200: a tenth). */
 void launch_work(uint32_t iterations, handle into);
+
+/* Leaves no room for another one: together they get what one gets. */
+void launch_full(uint32_t iterations, handle into);
 
 void launch(handle function, unsigned blocks, unsigned threads, handle into, void **parameters);
 

@@ -138,7 +138,7 @@ static void *run_thread(void *data)
         uint32_t iterations = (uint32_t)fmax(1, scale * next_us(thread));
 
         wait_for(thread, number, program.ahead - 1);
-        launch_work(iterations, thread->streams[number]);
+        launch_full(iterations, thread->streams[number]);
         must(cuEventRecord(thread->done[number][at], thread->streams[number]), "cuEventRecord");
         thread->iterations[number][at] = iterations;
         thread->launched[number]++;

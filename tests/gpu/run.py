@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library on a real NVIDIA GPU: what a program takes, what frameworks do, what shares of the device come out.
 
-usage: run.py OUT [PART...]      parts: machine memory frameworks tools ctl node calls share rank idle greedy
+usage: run.py OUT [PART...]      parts: machine memory frameworks over tools ctl node calls share rank idle greedy
 beside among slices traces speed cost; all by default
 
 Needs a GPU that nobody else uses, its driver, and the tree built (HAMI_BUILD). Frameworks are those that the python3
@@ -25,7 +25,7 @@ WORK = BUILD / "tests/gpu_work"
 PROGRAMS = pathlib.Path(os.environ.get("HAMI_GPU_PROGRAMS", scratch))
 LIMIT = 8 * GIB
 SMALL = 3 * GIB  # of each of many programs at once
-PARTS = ["machine", "memory", "frameworks", "tools", "ctl", "node", "calls", "share", "rank", "idle", "greedy", "beside", "among", "slices", "traces", "speed", "cost"]
+PARTS = ["machine", "memory", "frameworks", "over", "tools", "ctl", "node", "calls", "share", "rank", "idle", "greedy", "beside", "among", "slices", "traces", "speed", "cost"]
 
 out = None
 saying = threading.Lock()
@@ -84,6 +84,11 @@ class Nvml:
         memory = Nvml.Memory()
         self.library.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory))
         return memory.used
+
+    def free(self):
+        memory = Nvml.Memory()
+        self.library.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory))
+        return memory.free
 
 
 def limited(memory=None, cores=None, region=None, **more):
@@ -255,6 +260,30 @@ def frameworks():
     say("in use of the card at rest:", nvml.used() >> 20, "MiB")
 
 
+def over():
+    """A container with a limit above what the card has free: what has no room there lives on the host."""
+    ballast = subprocess.Popen([WORK, "hold", "alloc", str(nvml.free() - 6 * GIB), "1"], env=bare(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    say("the card's memory is held, but for 6 GiB:", ballast.stdout.readline().strip())
+    try:
+        for title, word, more in (
+            ("the driver's functions", "driver", {}),
+            ("PyTorch, expandable segments", "torch", {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
+            ("PyTorch, cudaMallocAsync", "torch", {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}),
+        ):
+            region = new_region()
+            environment = limited(memory=12 * GIB, region=region, keys={"CUDA_OVERSUBSCRIBE": "true"}, **more)
+            code, said, errors, took = script("over_.py", word, environment=environment)
+            say(f"== {title}: exit {code}, {took:.0f} s")
+            say(said.strip())
+            count(said)
+            if code:
+                say(f"skipped: {title}" if "No module" in errors else f"FAIL: {title}")
+                say("\n".join("    ! " + line[:300] for line in errors.strip().splitlines()[-20:]))
+                say(region_of(region))
+    finally:
+        ballast.communicate("\n\n", timeout=30)
+
+
 def tools():
     """Profilers and debuggers, which put libraries of their own beside the driver."""
     small = [WORK, "launch"]
@@ -342,9 +371,10 @@ def greedy():
             say("\n".join("    | " + line for line in region_of(region).splitlines()))
 
     judge_way("launches that wait for their end, of 200us,", 30, "run", medium, 2, CUDA_LAUNCH_BLOCKING="1")
-    # Each of several threads waits for each of its kernels: what the device had to do, of all its time.
+    # Each of several threads waits for each of its kernels, which leave no room for others: what the device had to do, of all its time.
+    full = float(work(bare(), "calibrate", "full"))
     for us, threads in ((20, 1), (20, 4), (50, 4), (100, 4), (100, 8)):
-        rates = [float(work(environment, "threads", max(1, int(scale * us)), 2, threads)) for environment in (bare(), limited(memory=LIMIT, cores=30))]
+        rates = [float(work(environment, "threads", max(1, int(full * us)), 2, threads)) for environment in (bare(), limited(memory=LIMIT, cores=30))]
         could, got = (rate * us / 1e4 for rate in rates)
         judge(got < 33, f"{threads} threads whose launches wait for their end, of {us}us, at 30 %: {got:.1f}; without a limit {could:.1f}")
     judge_way("16 streams of 50us", 30, "run", max(1, int(scale * 50)), 2, 16)
@@ -399,8 +429,8 @@ def slices():
 
 def traces():
     """Random programs, of one container, beside others that nobody limits: what they get in all, in percent of what the
-    same kernels get that nothing holds up."""
-    scale = float(work(bare(), "calibrate"))
+    same kernels get that nothing holds up. Each fills the device, so that those of several streams get no more than those of one."""
+    scale = float(work(bare(), "calibrate", "full"))
     count, seed = (int(os.environ.get(key, other)) for key, other in (("GPU_TEST_TRACES", 30), ("GPU_TEST_SEED", 1)))
 
     what = {}

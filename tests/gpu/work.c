@@ -5,7 +5,8 @@
  * What the tests on a real GPU run: a program that knows the driver by its exports alone, and needs
  * neither NVIDIA's headers nor its compiler.
  *
- *   work calibrate                         iterations of the kernel in a microsecond, the device filled
+ *   work calibrate [full]                  iterations of the kernel in a microsecond, the device filled; full:
+ *                                          so that no other one runs beside it
  *   work run ITERATIONS SECONDS [STREAMS]  kernels one behind another: how many a second, after a
  *                                          second of warming up
  *   work mixed SHORT LONG EVERY SECONDS    the same of short kernels, of which each so many is long:
@@ -15,7 +16,7 @@
  *   work marks US SECONDS                  an event each so many microseconds, and no kernel: how many
  *                                          were done within 50 microseconds, and after how long the others
  *   work random SEED SCALE SECONDS [all]   a random program of some threads and streams, whose kernels' lengths
- *                                          go by what calibrate says: what it does, and the iterations that
+ *                                          go by what calibrate full says: what it does, and the iterations that
  *                                          were done in a microsecond; all: without its pauses
  *   work threads ITERATIONS SECONDS COUNT  so many threads, each of which waits for each of its kernels:
  *                                          kernels a second
@@ -45,7 +46,7 @@ enum {
 
 static handle pool;
 
-static int calibrate(void)
+static int calibrate(void (*launch_kernel)(uint32_t, handle))
 {
     const uint32_t iterations = 1 << 16;
     double until = now_ns() + 1.5e9, best_us = 1e18;
@@ -57,7 +58,7 @@ static int calibrate(void)
         float milliseconds;
 
         must(cuEventRecord(start, stream), "cuEventRecord");
-        launch_work(iterations, stream);
+        launch_kernel(iterations, stream);
         must(cuEventRecord(end, stream), "cuEventRecord");
         must(cuEventSynchronize(end), "cuEventSynchronize");
         must(cuEventElapsedTime(&milliseconds, start, end), "cuEventElapsedTime");
@@ -388,10 +389,10 @@ int main(int argc, char **argv)
         open_pool();
         return hold(argv[2], strtoull(argv[3], NULL, 0), most < PIECES ? most : PIECES);
     }
-    if (!strcmp(what, "calibrate") && argc == 2) {
+    if (!strcmp(what, "calibrate") && (argc == 2 || (argc == 3 && !strcmp(argv[2], "full")))) {
         open_driver();
         load_kernels();
-        return calibrate();
+        return calibrate(argc == 3 ? launch_full : launch_work);
     }
     if (!strcmp(what, "run") && (argc == 4 || argc == 5)) {
         unsigned streams = argc == 5 ? (unsigned)strtoul(argv[4], NULL, 0) : 1;
@@ -445,7 +446,8 @@ int main(int argc, char **argv)
     }
     (void)fprintf(
         stderr,
-        "usage: work calibrate | run ITERATIONS SECONDS [STREAMS] | every ITERATIONS US SECONDS |\n"
+        "usage: work calibrate [full] | run ITERATIONS SECONDS [STREAMS] | every ITERATIONS US "
+        "SECONDS |\n"
         "       marks US SECONDS |\n"
         "            mixed SHORT LONG EVERY SECONDS | graph ITERATIONS COUNT SECONDS |\n"
         "            random SEED SCALE SECONDS [all] | threads ITERATIONS SECONDS COUNT |\n"
