@@ -621,17 +621,20 @@ void limiter_returned(const struct limiter *limiter, const struct launch *launch
  */
 static void note_host_time(struct limiter *limiter, const struct ticket *ticket)
 {
-    int64_t took_ns = ticket->returned_ns - ticket->recorded_ns;
     struct sample *sample = ticket->sample;
+    int64_t took_ns;
 
     sample->called_ns = ticket->called_ns;
     if (!ticket->was_on)
         return;
-    if (ticket->was_over)
+    if (ticket->was_over) {
         sample->over_ns =
             ticket->returned_ns -
             returned_late_ns(limiter, sample->end, ticket->returned_ns - ticket->called_ns);
-    else if (sample->was_idle)
+        return;
+    }
+    took_ns = samples_gap_ns(&limiter->samples, sample, ticket->returned_ns - ticket->recorded_ns);
+    if (sample->was_idle)
         sample->gap_ns = took_ns;
     else
         sample->queued_ns = took_ns;

@@ -225,6 +225,38 @@ static void who_is_held_up_in_a_launch_pays_for_what_it_ran(void **state)
     }
 }
 
+/* A program can keep its thread in each launch, by a signal: while the kernel runs, which is its
+ * own, as well as before it is queued. */
+static void who_holds_its_launches_up_pays_for_what_they_run(void **state)
+{
+    static const struct {
+        double length_ns;
+        int64_t held_ns;
+        bool early;
+    } cases[] = {{100e3, 80000, false}, {1e6, 500000, false}, {4e6, 3900000, false},
+                 {100e3, 80000, true},  {1e6, 500000, true},  {4e6, 3900000, true}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct setup setup = {
+            .cores = CORES,
+            .tenants = 1,
+            .programs = {trace_program(cases[i].length_ns, 0)},
+        };
+        double share;
+
+        setup.programs[0].held = 1;
+        setup.programs[0].held_ns = cases[i].held_ns;
+        setup.programs[0].held_early = cases[i].early;
+        share = trace_run(&setup, 1, false).share;
+        print_message("%.0f us, each launch held for %.0f us%s: %.2f %%\n",
+                      cases[i].length_ns / 1e3, (double)cases[i].held_ns / 1e3,
+                      cases[i].early ? " before it is made" : "", share);
+        assert_true(share < CORES + (cases[i].length_ns < 1e6 ? 4 : OVER));
+        assert_true(share > CORES - UNDER);
+    }
+}
+
 /* Side by side, what the measurement held the kernel up by is not charged in the name of others. */
 static void launches_that_block_side_by_side_pay_little_more(void **state)
 {
@@ -580,6 +612,7 @@ int main(void)
         cmocka_unit_test(launches_that_block_pay_little_of_the_hosts_time),
         cmocka_unit_test(long_kernels_among_some_short_ones_are_paid_for),
         cmocka_unit_test(who_is_held_up_in_a_launch_pays_for_what_it_ran),
+        cmocka_unit_test(who_holds_its_launches_up_pays_for_what_they_run),
         cmocka_unit_test(launches_that_block_side_by_side_pay_little_more),
         cmocka_unit_test(long_kernels_of_new_processes_pay_nothing_of_others_time),
         cmocka_unit_test(a_long_kernel_among_very_many_short_ones_is_paid_for),

@@ -6,6 +6,10 @@
 /* Event times are floats of ms: exact to a microsecond for some seconds after their base. */
 #define BASE_NS (8 * NS_PER_S)
 
+/* A launch usually takes no longer than that (H100: 5 us). */
+#define LAUNCH_SURE_NS INT64_C(30000)
+#define LONG_LOOKS 64 /* that are remembered, of those that take longer */
+
 /* Behind so long a kernel the host is done with a pair of events before the device comes to it. */
 #define CALIBRATION_LEAST_NS 20e3
 
@@ -242,6 +246,7 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     sample->gap_ns = sample->held_ns = sample->after_ns = sample->over_ns = 0;
     sample->queued_ns = sample->called_ns = 0;
     sample->looks = sample->busy_looks = 0;
+    sample->long_looks = sample->long_busy = 0;
     sample->began_ns = sample->since_ns = now_ns;
     return sample;
 }
@@ -322,16 +327,27 @@ bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *g
     return true;
 }
 
-/* Whether its stream may be busy; one without a handle is another thread's. */
-static bool may_run(const struct limiter_gpu *ops, void *gpu, const struct sample *sample)
+/* Whether its stream can be looked at; one without a handle is another thread's. */
+static bool can_look(const struct limiter_gpu *ops, void *gpu, const struct launch *where)
 {
-    const struct launch *where = &sample->launch;
-
-    return !launch_stream_has_handle(where->stream) || !ops->asks_others(gpu) ||
-           ops->is_captured(gpu, where) || !ops->is_idle(gpu, where);
+    return launch_stream_has_handle(where->stream) && ops->asks_others(gpu) &&
+           !ops->is_captured(gpu, where);
 }
 
-void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
+static void look_at(struct sample *sample, const struct limiter_gpu *ops, void *gpu, int64_t now_ns)
+{
+    const bool can = can_look(ops, gpu, &sample->launch);
+    const bool busy = !can || !ops->is_idle(gpu, &sample->launch);
+
+    sample->looks++;
+    sample->busy_looks += busy;
+    if (!can || now_ns - sample->recorded_ns < LAUNCH_SURE_NS)
+        return;
+    sample->long_looks++;
+    sample->long_busy += busy;
+}
+
+void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu, int64_t now_ns)
 {
     unsigned left = samples->open;
 
@@ -343,9 +359,22 @@ void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *
         left--;
         if (ops->query(gpu, sample->start) != EVENT_DONE)
             continue; /* what is busy is something before it */
-        sample->looks++;
-        sample->busy_looks += may_run(ops, gpu, sample);
+        look_at(sample, ops, gpu, now_ns);
     }
+}
+
+/* Idle once: what nobody looked at is not the kernel's. */
+int64_t samples_gap_ns(struct samples *samples, const struct sample *sample, int64_t took_ns)
+{
+    const double unsure_ns = (double)MAX(took_ns - LAUNCH_SURE_NS, INT64_C(0));
+
+    samples->long_looks += sample->long_looks;
+    samples->long_busy += sample->long_busy;
+    if (samples->long_looks > LONG_LOOKS) {
+        samples->long_busy *= LONG_LOOKS / samples->long_looks;
+        samples->long_looks = LONG_LOOKS;
+    }
+    return took_ns - (int64_t)(unsure_ns * samples->long_busy / (samples->long_looks + 1));
 }
 
 static bool is_open_in(const struct sample *sample, const void *stream)

@@ -86,6 +86,8 @@ struct sample {
     int64_t called_ns;      /* host clock, when the driver was called: the kernel began later */
     unsigned looks;         /* at its stream, until the launch returned, */
     unsigned busy_looks;    /* and at how many it was busy, or could not be looked at */
+    unsigned long_looks;    /* those when it had not returned for longer than is usual, where */
+    unsigned long_busy;     /* its stream can be looked at, and at how many of them it was busy */
     int64_t queued_ns;      /* host time from then until the kernel's queueing, where the start
                                ran in between, but had to wait, too; 0: not so */
     int64_t held_ns;        /* host time that recording took before the launch */
@@ -104,8 +106,9 @@ struct samples {
     unsigned always; /* of them, those measured each time */
     unsigned next;   /* where the next look begins */
     int64_t polled_ns;
-    double overhead_ns; /* of a pair of events, calibrated; < 0: not yet */
-    unsigned behind;    /* calibrations behind a kernel, begun */
+    double long_looks, long_busy; /* of late, of launches whose kernel was not over */
+    double overhead_ns;           /* of a pair of events, calibrated; < 0: not yet */
+    unsigned behind;              /* calibrations behind a kernel, begun */
     unsigned behind_tries;
     bool knows_behind; /* overhead_ns is of such */
     void *base;        /* absolute times are taken against it */
@@ -174,7 +177,16 @@ bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *g
 
 /* A look, at a moment that the program does not choose, at the streams of launches that have not
  * returned. */
-void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
+void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                  int64_t now_ns);
+
+/*
+ * Of the host's time from the start's recording until the launch returned, what passed before the
+ * kernel was queued. Of what is longer than usual nobody knows when that was: the host, or the
+ * program, may have held the thread up before or after. How often the stream was busy meanwhile, as
+ * the looks say of all such launches of late, is the part of that which is the kernel's.
+ */
+int64_t samples_gap_ns(struct samples *samples, const struct sample *sample, int64_t took_ns);
 
 /* Whether a launch into the stream has begun and not returned. */
 bool samples_are_open_in(const struct samples *samples, const void *stream);

@@ -409,7 +409,7 @@ void limiter_look(struct limiter *limiter)
     const double sure = answered / (answered + SURE_PROBES);
     bool busy;
 
-    samples_look(&limiter->samples, limiter->ops, limiter->gpu);
+    samples_look(&limiter->samples, limiter->ops, limiter->gpu, now_ns);
     if (!limiter->draws_lots || !share_is_limited(limiter->share) ||
         !are_side_by_side(limiter, now_ns, &busy))
         return;

@@ -79,11 +79,14 @@ static void relay(struct thread *thread)
 
 /* The launch is made: its thread goes on, or waits for its kernel, or the host keeps it. False when
  * the launch has not returned. */
-static bool returns(struct world *world, struct thread *thread)
+static bool launches(struct world *world, struct thread *thread)
 {
     const struct program *program = &thread->process->program;
     bool is_held_up = program->held && trace_draw_below(world, program->held) == 0;
 
+    thread->is_early = is_held_up && program->held_early;
+    if (!thread->is_early)
+        launch_now(world, thread);
     thread->in_launch = program->blocking || is_held_up;
     if (thread->in_launch)
         thread->at_ns = program->blocking ? NEVER : world->now_ns + program->held_ns;
@@ -159,6 +162,8 @@ void trace_step_thread(struct world *world, struct thread *thread)
     int64_t until_ns = 0;
 
     if (thread->in_launch) {
+        if (thread->is_early)
+            launch_now(world, thread);
         end_launch(world, thread);
         return;
     }
@@ -170,8 +175,7 @@ void trace_step_thread(struct world *world, struct thread *thread)
         thread->cache.generation == process->limiter->generation &&
         launch_cache_pays(&thread->cache, &thread->launch)) {
         thread->ticket = (struct ticket){0};
-        launch_now(world, thread);
-        if (returns(world, thread))
+        if (launches(world, thread))
             after_launch(world, thread);
         return;
     }
@@ -182,8 +186,7 @@ void trace_step_thread(struct world *world, struct thread *thread)
     }
     if (process->limiter)
         begin_launch(process, thread);
-    launch_now(world, thread);
-    if (returns(world, thread))
+    if (launches(world, thread))
         end_launch(world, thread);
 }
 

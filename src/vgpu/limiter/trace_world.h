@@ -40,6 +40,7 @@ struct program {
     unsigned
         held; /* of so many launches of a thread one returns late, whenever its kernel ends, by */
     int64_t held_ns;
+    bool held_early;       /* and its kernel is queued only then */
     double capture_gap_ns; /* mean, between captures of a thread's stream; 0: none */
     unsigned relay;        /* launches until a thread ends and another goes on; 0: it lives on */
     double life_ns;        /* mean, until it is killed and started anew; 0: it lives on */
