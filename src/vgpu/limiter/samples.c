@@ -327,24 +327,23 @@ bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *g
     return true;
 }
 
-/* Whether its stream can be looked at; one without a handle is another thread's. */
-static bool can_look(const struct limiter_gpu *ops, void *gpu, const struct launch *where)
+/* Whether its stream may be busy; one without a handle is another thread's. */
+static bool may_run(const struct limiter_gpu *ops, void *gpu, const struct sample *sample)
 {
-    return launch_stream_has_handle(where->stream) && ops->asks_others(gpu) &&
-           !ops->is_captured(gpu, where);
+    const struct launch *where = &sample->launch;
+
+    return !launch_stream_has_handle(where->stream) || !ops->asks_others(gpu) ||
+           ops->is_captured(gpu, where) || !ops->is_idle(gpu, where);
 }
 
-static void look_at(struct sample *sample, const struct limiter_gpu *ops, void *gpu, int64_t now_ns)
+static void look_at(struct sample *sample, bool may_run, int64_t now_ns)
 {
-    const bool can = can_look(ops, gpu, &sample->launch);
-    const bool busy = !can || !ops->is_idle(gpu, &sample->launch);
+    const bool is_long = now_ns - sample->recorded_ns >= LAUNCH_SURE_NS;
 
     sample->looks++;
-    sample->busy_looks += busy;
-    if (!can || now_ns - sample->recorded_ns < LAUNCH_SURE_NS)
-        return;
-    sample->long_looks++;
-    sample->long_busy += busy;
+    sample->busy_looks += may_run;
+    sample->long_looks += is_long;
+    sample->long_busy += is_long && may_run;
 }
 
 void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu, int64_t now_ns)
@@ -359,7 +358,7 @@ void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *
         left--;
         if (ops->query(gpu, sample->start) != EVENT_DONE)
             continue; /* what is busy is something before it */
-        look_at(sample, ops, gpu, now_ns);
+        look_at(sample, may_run(ops, gpu, sample), now_ns);
     }
 }
 

@@ -86,8 +86,8 @@ struct sample {
     int64_t called_ns;      /* host clock, when the driver was called: the kernel began later */
     unsigned looks;         /* at its stream, until the launch returned, */
     unsigned busy_looks;    /* and at how many it was busy, or could not be looked at */
-    unsigned long_looks;    /* those when it had not returned for longer than is usual, where */
-    unsigned long_busy;     /* its stream can be looked at, and at how many of them it was busy */
+    unsigned long_looks;    /* those of them when it had not returned for longer than is usual, */
+    unsigned long_busy;     /* and at how many of these it was busy, or could not be looked at */
     int64_t queued_ns;      /* host time from then until the kernel's queueing, where the start
                                ran in between, but had to wait, too; 0: not so */
     int64_t held_ns;        /* host time that recording took before the launch */
@@ -183,8 +183,9 @@ void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *
 /*
  * Of the host's time from the start's recording until the launch returned, what passed before the
  * kernel was queued. Of what is longer than usual nobody knows when that was: the host, or the
- * program, may have held the thread up before or after. How often the stream was busy meanwhile, as
- * the looks say of all such launches of late, is the part of that which is the kernel's.
+ * program, may have held the thread up before or after. How often the stream was busy meanwhile,
+ * or could not be looked at, as the looks say of all such launches of late, is the part of that
+ * which is the kernel's.
  */
 int64_t samples_gap_ns(struct samples *samples, const struct sample *sample, int64_t took_ns);
 
