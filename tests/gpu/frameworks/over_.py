@@ -23,6 +23,7 @@ class Driver:
         self.must("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
         self.must("cuCtxSetCurrent", context)
         self.context = context
+        self.stream = ctypes.c_void_p(self.whole("cuStreamCreate", ctypes.c_uint(1)))  # lists are not copied in the default one
 
     def must(self, name, *arguments):
         result = getattr(self.library, name)(*arguments)
@@ -45,6 +46,10 @@ class Prop(ctypes.Structure):
 
 class Access(ctypes.Structure):
     _fields_ = [("location", Location), ("flags", ctypes.c_int)]
+
+
+class Attributes(ctypes.Structure):
+    _fields_ = [("order", ctypes.c_int), ("source", Location), ("target", Location), ("flags", ctypes.c_uint)]
 
 
 class Rows(ctypes.Structure):
@@ -96,6 +101,7 @@ def check_pieces(driver, make):
         driver.must("cuMemcpyDtoH_v2", buffer, address(at), size(SAMPLE))
         assert os.environ.get("HAMI_SIM") or set(buffer) == {number}, f"{how}: {set(buffer)} where {number} was wanted"
 
+    one = lambda value: (ctypes.c_uint64 * 1)(value)
     refused = {}
 
     def tried(how, name, *arguments):
@@ -120,6 +126,7 @@ def check_pieces(driver, make):
             ("in order", "cuMemcpyDtoDAsync_v2", SAMPLE, address(other + SAMPLE), address(piece), size(SAMPLE), None),
             ("of any", "cuMemcpy", 2 * SAMPLE, address(other + 2 * SAMPLE), address(piece), size(SAMPLE)),
             ("by rows", "cuMemcpy2D_v2", 3 * SAMPLE, ctypes.byref(rows)),
+            ("by lists", "cuMemcpyBatchAsync_v2", 5 * SAMPLE, one(other + 5 * SAMPLE), one(piece), one(SAMPLE), size(1), ctypes.byref(Attributes(1)), one(0), size(1), driver.stream),
             ("to a peer", "cuMemcpyPeer", 4 * SAMPLE, address(other + 4 * SAMPLE), driver.context, address(piece), driver.context, size(SAMPLE)),
         )):
             driver.must("cuMemsetD32_v2", address(piece), ctypes.c_uint(77 + number), size(SAMPLE // 4))
