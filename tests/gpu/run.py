@@ -11,115 +11,16 @@ runtimes (libcudart.so.*) that are to be tried. A text file for each part in OUT
 """
 
 import concurrent.futures
-import ctypes
 import pathlib
-import random
 import sys
-import threading
 
-sys.path.insert(0, __file__.rsplit("/", 2)[0])
-from harness import *
+from parts import *
+from shares import *
 
 HERE = pathlib.Path(__file__).resolve().parent
-WORK = BUILD / "tests/gpu_work"
 PROGRAMS = pathlib.Path(os.environ.get("HAMI_GPU_PROGRAMS", scratch))
-LIMIT = 8 * GIB
 SMALL = 3 * GIB  # of each of many programs at once
 PARTS = ["machine", "memory", "frameworks", "over", "tools", "ctl", "node", "calls", "share", "rank", "idle", "greedy", "beside", "among", "slices", "traces", "speed", "cost"]
-
-out = None
-saying = threading.Lock()
-verdicts = {"ok": 0, "FAIL": 0, "skipped": 0}
-
-
-def say(*words):
-    with saying:
-        line = " ".join(str(word) for word in words)
-        if line.split(":")[0] in verdicts:
-            verdicts[line.split(":")[0]] += 1
-        print(line, flush=True)
-        print(line, file=out, flush=True)
-
-
-def count(text):
-    """What a text says of itself, line by line."""
-    for line in text.splitlines():
-        word = line.strip().split(":")[0]
-        if word in verdicts:
-            verdicts[word] += 1
-
-
-def judge(holds, sentence, *numbers):
-    say("ok:" if holds else "FAIL:", sentence, *numbers)
-    return holds
-
-
-class Nvml:
-    """What the driver says, asked by a process without the library."""
-
-    class Process(ctypes.Structure):
-        _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("instances", ctypes.c_uint * 2)]
-
-    class Memory(ctypes.Structure):
-        _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
-
-    def __init__(self):
-        self.library = ctypes.CDLL("libnvidia-ml.so.1")
-        self.device = ctypes.c_void_p()
-        if self.library.nvmlInit_v2() or self.library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device)):
-            raise SystemExit("run.py: no GPU")
-
-    def uuid(self):
-        text = ctypes.create_string_buffer(96)
-        self.library.nvmlDeviceGetUUID(self.device, text, 96)
-        return text.value.decode()
-
-    def processes(self):
-        count = ctypes.c_uint(1024)
-        found = (Nvml.Process * 1024)()
-        self.library.nvmlDeviceGetComputeRunningProcesses_v3(self.device, ctypes.byref(count), found)
-        return {one.pid: one.used for one in found[: count.value]}
-
-    def used(self):
-        memory = Nvml.Memory()
-        self.library.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory))
-        return memory.used
-
-    def free(self):
-        memory = Nvml.Memory()
-        self.library.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory))
-        return memory.free
-
-
-def limited(memory=None, cores=None, region=None, **more):
-    """The environment of a container: its folder with the library and its limits."""
-    keys = {"NVIDIA_VISIBLE_DEVICES": nvml.uuid(), "HAMI_VISIBLE_DEVICES": "granted"}
-    if memory:
-        keys["CUDA_DEVICE_MEMORY_LIMIT_0"] = f"{memory >> 20}m"
-    if cores:
-        keys["CUDA_DEVICE_SM_LIMIT_0"] = cores
-    keys |= more.pop("keys", {})
-    library = container(region=region, **keys)
-    return dict(bare(**more), LD_PRELOAD=str(library))
-
-
-def bare(**more):
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_DEVICE_", "HAMI_", "LD_PRELOAD"))}
-    return kept | {k: str(v) for k, v in more.items()}
-
-
-def work(environment, *words, timeout=60):
-    ended = subprocess.run([WORK, *map(str, words)], env=environment, timeout=timeout, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
-    if ended.returncode or ended.stderr.strip():
-        say("     ", *words, f"exit {ended.returncode}:", ended.stdout.strip()[-300:], ended.stderr.strip()[-600:])
-    return ended.stdout.strip()
-
-
-def region_of(path):
-    return run([HAMICTL, "region", path], bare(LD_LIBRARY_PATH=os.environ.get("HAMI_CTL_LIBRARIES", ""))).stdout
-
-
-# Parts
 
 
 def machine():
@@ -133,7 +34,7 @@ def machine():
     plugin = BUILD / "src/plugin/hami-device-plugin"
     for _ in range(2):
         ended = subprocess.run(
-            [plugin, "measure-context", nvml.uuid(), "", "20"], env=bare(LD_LIBRARY_PATH=os.environ.get("HAMI_GPU_LIBRARIES", "")),
+            [plugin, "measure-context", card().uuid(), "", "20"], env=bare(LD_LIBRARY_PATH=os.environ.get("HAMI_GPU_LIBRARIES", "")),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=40,
         )
         say("what a context takes, as the device plugin measures it:", ended.stdout.strip(), ended.stderr.strip()[:300], "exit", ended.returncode)
@@ -142,7 +43,7 @@ def machine():
 def hold(path, size, most=None, limit=LIMIT, environment=None):
     region = new_region()
     environment = environment or limited(memory=limit, region=region)
-    before = nvml.used()
+    before = card().used()
     guest = subprocess.Popen([WORK, "hold", path, str(size), *([str(most)] if most else [])], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = guest.stdout.readline().split()
     if len(line) != 4:
@@ -151,12 +52,12 @@ def hold(path, size, most=None, limit=LIMIT, environment=None):
     result, held, free, total = map(int, line)
     # Of one program after another: NVML's own figure of the process may come late.
     time.sleep(0.05)
-    used, grown = nvml.processes().get(guest.pid), nvml.used() - before
+    used, grown = card().processes().get(guest.pid), card().used() - before
     shown = region_of(region)
     guest.stdin.write("\n"), guest.stdin.flush()
     end_free, _ = map(int, guest.stdout.readline().split())
     time.sleep(0.05)
-    at_rest = nvml.processes().get(guest.pid)
+    at_rest = card().processes().get(guest.pid)
     guest.stdin.write("\n"), guest.stdin.flush()
     errors = guest.communicate(timeout=20)[1]
     figures = f"held {held / MIB:.0f}, told free {free / MIB:.1f} of {total / MIB:.0f}, NVML {'-' if used is None else f'{used / MIB:.0f}'} (card {grown / MIB:+.0f}); freed: told {end_free / MIB:.1f}, NVML {'-' if at_rest is None else f'{at_rest / MIB:.0f}'} MiB"
@@ -183,7 +84,7 @@ def memory():
         ("array", 5 * MIB, 500), ("managed", 64 * MIB, 32), ("host", 64 * MIB, 16),
     ):
         hold(path, size, most)
-    used = nvml.used()
+    used = card().used()
     say("in use of the card at rest:", used >> 20, "MiB")
 
 
@@ -257,12 +158,12 @@ def frameworks():
                 say("\n".join("    ! " + line[:300] for line in lines[-40:]))
             if "limited" in title and region.exists():
                 say("\n".join("    | " + line for line in region_of(region).splitlines()))
-    say("in use of the card at rest:", nvml.used() >> 20, "MiB")
+    say("in use of the card at rest:", card().used() >> 20, "MiB")
 
 
 def over():
     """A container with a limit above what the card has free: what has no room there lives on the host."""
-    ballast = subprocess.Popen([WORK, "hold", "alloc", str(nvml.free() - 6 * GIB), "1"], env=bare(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    ballast = subprocess.Popen([WORK, "hold", "alloc", str(card().free() - 6 * GIB), "1"], env=bare(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     say("the card's memory is held, but for 6 GiB:", ballast.stdout.readline().strip())
     try:
         for title, word, more in (
@@ -327,208 +228,6 @@ def ctl():
     say("hold under 2g:", code, said)
 
 
-def beside():
-    """A limited program beside one that nobody limits, and that wants all of the card."""
-    scale = float(work(bare(), "calibrate"))
-    iterations = {name: max(1, int(scale * us)) for name, us in (("20us", 20), ("200us", 200), ("2ms", 2000), ("20ms", 20000))}
-    alone = {name: float(work(bare(), "run", n, 1.5)) for name, n in iterations.items()}
-    for cores, ours, theirs in (
-        (None, "2ms", "2ms"), (None, "200us", "20ms"), (None, "20us", "2ms"), (30, "20us", "2ms"), (30, "200us", "2ms"), (30, "2ms", "2ms"), (30, "20ms", "2ms"), (30, "20ms", "20us"), (20, "20ms", "20ms"), (20, "2ms", "20ms"),
-    ):
-        region = new_region()
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            other = pool.submit(work, bare(), "run", iterations[theirs], 3.5)
-            mine = pool.submit(work, limited(memory=LIMIT, cores=cores, region=region) if cores else bare(), "run", iterations[ours], 2.5)
-            mine, other = (100 * float(job.result() or "nan") / alone[name] for job, name in ((mine, ours), (other, theirs)))
-        judge(cores is None or mine < cores + 2, f"{cores or 'bare'} % of {ours} beside all of {theirs}: {mine:.1f} and {other:.1f}")
-        if os.environ.get("GPU_TEST_VERBOSE") and cores:
-            say("    ", run([HAMICTL, "region", "--json", region], bare(LD_LIBRARY_PATH=os.environ.get("HAMI_CTL_LIBRARIES", ""))).stdout.strip()[:1500])
-
-
-def idle():
-    """What contexts that launch nothing, but record an event now and then, cost those that do."""
-    scale = float(work(bare(), "calibrate"))
-    alone = float(work(bare(), "run", int(scale * 2000), 1.5))
-    for period in (None, 20000, 5000, 1000):
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            other = period and pool.submit(work, bare(), "marks", period, 5)
-            time.sleep(1)
-            got = 100 * float(work(bare(), "run", int(scale * 2000), 1.5) or "nan") / alone
-            say(f"2 ms kernels beside an idle context with an event each {period} us: {got:.1f} %;", other.result() if other else "(alone)")
-
-
-def greedy():
-    """Programs that want more than their share, in ways that a limiter could miss."""
-    scale = float(work(bare(), "calibrate"))
-    short, medium, long = (max(1, int(scale * us)) for us in (20, 200, 20000))
-
-    def judge_way(title, cores, *words, **more):
-        """As iterations of its kernels against those it has alone."""
-        most = float(work(bare(), *words) or "nan")
-        region = new_region()
-        got = 100 * float(work(dict(limited(memory=LIMIT, cores=cores, region=region), **more), *words) or "nan") / most
-        if not judge(got < cores + 3, f"{title} at {cores} %: {got:.1f}"):
-            say("\n".join("    | " + line for line in region_of(region).splitlines()))
-
-    judge_way("launches that wait for their end, of 200us,", 30, "run", medium, 2, CUDA_LAUNCH_BLOCKING="1")
-    # Each of several threads waits for each of its kernels, which leave no room for others: what the device had to do, of all its time.
-    full = float(work(bare(), "calibrate", "full"))
-    for us, threads in ((20, 1), (20, 4), (50, 4), (100, 4), (100, 8)):
-        rates = [float(work(environment, "threads", max(1, int(full * us)), 2, threads)) for environment in (bare(), limited(memory=LIMIT, cores=30))]
-        could, got = (rate * us / 1e4 for rate in rates)
-        judge(got < 33, f"{threads} threads whose launches wait for their end, of {us}us, at 30 %: {got:.1f}; without a limit {could:.1f}")
-    judge_way("16 streams of 50us", 30, "run", max(1, int(scale * 50)), 2, 16)
-    judge_way("each 1000th kernel of 20us is 20ms", 30, "mixed", short, long, 1000, 4)
-    judge_way("graphs of 20 kernels of 200us", 30, "graph", medium, 20, 2)
-    judge_way("graphs of 100 kernels of 20us", 20, "graph", short, 100, 2)
-
-
-def among():
-    """A limited program among two that nobody limits, and that want all of the card."""
-    scale = float(work(bare(), "calibrate"))
-    iterations = {name: max(1, int(scale * us)) for name, us in (("200us", 200), ("2ms", 2000), ("20ms", 20000))}
-    two = ("2ms", 1)
-    cases = [(10, "200us", 1), (10, "2ms", 1), (10, "20ms", 1), (20, "20ms", 1), (20, "200us", 4), (20, "200us", 16)]
-    alone = {(name, streams): float(work(bare(), "run", iterations[name], 1.5, streams)) for name, streams in {two} | {case[1:] for case in cases}}
-    for cores, ours, streams in cases:
-        with concurrent.futures.ThreadPoolExecutor(3) as pool:
-            others = [pool.submit(work, bare(), "run", iterations["2ms"], 4.5) for _ in range(2)]
-            region = new_region()
-            mine = pool.submit(work, limited(memory=LIMIT, cores=cores, region=region), "run", iterations[ours], 3.5, streams)
-            jobs = ((mine, (ours, streams)), (others[0], two), (others[1], two))
-            mine, *others = (100 * float(job.result() or "nan") / alone[what] for job, what in jobs)
-        where = f" in {streams} streams" if streams > 1 else ""
-        if not judge(mine < cores + 2, f"{cores} % of {ours}{where} among two: {mine:.1f}, the others {others[0]:.1f} and {others[1]:.1f}"):
-            say("\n".join("    | " + line for line in region_of(region).splitlines()))
-
-
-def slices():
-    """When a context is on the device beside others, and when what it launches into idle streams begins."""
-    import slices as of_context
-
-    scale = float(work(bare(), "calibrate"))
-    for others, us, ahead in ((0, 0, 2), *((others, us, ahead) for others in (1, 2, 3) for us, ahead in ((0, 1), (0, 2), (20000, 1), (2000, 3)))):
-        guest = subprocess.Popen([WORK, "slices", str(int(scale * us)), "1.8", str(ahead)], env=bare(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        said = []
-        with concurrent.futures.ThreadPoolExecutor(3) as pool:
-            for mark in ("ready\n", "over\n", ""):
-                said += iter(guest.stdout.readline, mark)
-                if mark == "ready\n" and others:
-                    jobs = [pool.submit(work, bare(), "run", int(scale * 2000), 1.9) for _ in range(others)]
-                    time.sleep(0.7)
-                elif mark == "over\n" and others:
-                    concurrent.futures.wait(jobs)
-                if mark:
-                    guest.stdin.write("\n"), guest.stdin.flush()
-        guest.wait()
-        said = "".join(said)
-        say(f"-- beside {others}, {f'filled by kernels of {us} us' if us else 'one thread'}, {ahead - 1} waiting:")
-        print(said, file=open(pathlib.Path(sys.argv[1]) / f"slices-{others}-{us}-{ahead}.txt", "w"))
-        of_context.tell(said, say)
-
-
-def traces():
-    """Random programs, of one container, beside others that nobody limits: what they get in all, in percent of what the
-    same kernels get that nothing holds up. Each fills the device, so that those of several streams get no more than those of one."""
-    scale = float(work(bare(), "calibrate", "full"))
-    count, seed = (int(os.environ.get(key, other)) for key, other in (("GPU_TEST_TRACES", 30), ("GPU_TEST_SEED", 1)))
-
-    what = {}
-
-    def rate(environment, one, *words):
-        said = (work(environment, "random", one, *words) or "?\nnan").splitlines()
-        what.setdefault(one, said[0])
-        return float(said[-1])
-
-    def part(environment, tenants, neighbours, most):
-        """What the tenants get together, each of what it has alone; the neighbours' windows are around theirs."""
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            others = [pool.submit(rate, bare(), one, scale, 3) for one in neighbours]
-            got = [pool.submit(rate, environment, one, scale, 2.4) for one in tenants]
-            for other in others:
-                other.result()
-            return sum(100 * one.result() / alone for one, alone in zip(got, most))
-
-    for number in range(seed, seed + count):
-        draw = random.Random(number)
-        cores = draw.randint(5, 95)
-        tenants, neighbours = (1 if draw.random() < 0.6 else draw.randint(2, 4)), (0 if draw.random() < 0.5 else draw.randint(1, 2))
-        programs = [number * 10 + i for i in range(tenants + neighbours)]
-        tenants, neighbours = programs[:tenants], programs[tenants:]
-        most = [rate(bare(), one, scale, 0.6, "all") for one in tenants]
-        region = new_region()
-        got = part(limited(memory=LIMIT, cores=cores, region=region), tenants, neighbours, most)
-        could = part(bare(), tenants, neighbours, most) if got < cores - 1 else 100
-        holds = judge(got < cores + 2 and got > min(cores, could) - 3, f"trace {number}: {len(tenants)} beside {len(neighbours)} at {cores} %: {got:.1f}" + (f"; without a limit {could:.1f}" if could < 100 else ""))
-        say("\n".join("      " + what[one] for one in programs))
-        if not holds:
-            say("\n".join("    | " + line for line in region_of(region).splitlines()))
-
-
-def share():
-    scale = float(work(bare(), "calibrate"))
-    say(f"{scale:.3f} iterations in a microsecond")
-    seconds = 2
-    iterations = {name: max(1, int(scale * us)) for name, us in (("20us", 20), ("200us", 200), ("2ms", 2000), ("20ms", 20000))}
-    alone = {name: float(work(bare(), "run", n, 1.5)) for name, n in iterations.items()}
-    say("alone, kernels a second:", alone)
-    cells = scratch / "cells"
-    cells.mkdir()
-
-    def part(name, cores, streams=1, **more):
-        """The share that a limited container gets, in percent of what a program gets alone."""
-        region = new_region()
-        said = work(limited(memory=LIMIT, cores=cores, region=region, **more), "run", iterations[name], seconds, streams)
-        got = 100 * float(said or "nan") / alone[name]
-        if abs(got - cores) > 3:
-            say("\n".join("    | " + line for line in region_of(region).splitlines()))
-        return got
-
-    for cores, names in ((30, list(iterations)), (70, ["200us", "20ms"])):
-        for name in names:
-            got = part(name, cores)
-            judge(abs(got - cores) < 3, f"{cores} % alone, kernels of {name}: {got:.1f}")
-    got = part("200us", 30, streams=4)
-    judge(abs(got - 30) < 3, f"30 % alone, kernels of 200us in 4 streams: {got:.1f}")
-
-    def together(*wanted, **more):
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            jobs = [pool.submit(part, name, cores, **more) for name, cores in wanted]
-            got = [job.result() for job in jobs]
-        judge(all(abs(g - cores) < 5 for g, (_, cores) in zip(got, wanted)), "together:", ", ".join(f"{cores} % of {name}: {g:.1f}" for g, (name, cores) in zip(got, wanted)))
-
-    together(("2ms", 30), ("2ms", 60))
-    together(("20us", 30), ("20ms", 50))
-    together(("200us", 50), ("200us", 50))
-    together(("200us", 25), ("2ms", 25), ("20us", 25), ("20ms", 25))
-    # What is idle is lent, and given back.
-    keys = cell_of(cells, nvml.uuid())
-    got = part("2ms", 30, keys=keys)
-    judge(got > 90, f"30 % alone, where what is idle is lent: {got:.1f}")
-    jobs = [cell_of(cells, nvml.uuid()) for _ in range(2)]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        got = list(pool.map(lambda pair: part("2ms", pair[0], keys=pair[1]), zip((30, 60), jobs)))
-    judge(abs(got[0] - 30) < 5 and abs(got[1] - 60) < 5, f"30 and 60 % together, lent: {got[0]:.1f}, {got[1]:.1f}")
-
-
-def rank():
-    """A program of higher priority beside one that wants all of the card."""
-    scale = float(work(bare(), "calibrate"))
-    iterations = {name: max(1, int(scale * us)) for name, us in (("200us", 200), ("2ms", 2000))}
-    alone = {"2ms": float(work(bare(), "run", iterations["2ms"], 1.5))}
-    words = ("every", iterations["200us"], 5000, 3)
-    say("200 us kernels each 5 ms, alone:", work(bare(), *words))
-    for title, priorities in (("alike", (1, 1)), ("first", (0, 1))):
-        folder = scratch / f"cells-{title}"
-        folder.mkdir()
-        high, low = (cell_of(folder, nvml.uuid(), priority) for priority in priorities)
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            other = pool.submit(work, limited(memory=LIMIT, keys=low), "run", iterations["2ms"], 5)
-            time.sleep(2)
-            said = work(limited(memory=LIMIT, keys=high), *words)
-        say(f"beside 2 ms kernels without pause, {title}:", said, f"; the others {100 * float(other.result() or 'nan') / alone['2ms']:.1f} %")
-
-
 def node():
     """The device plugin and the monitor, as a node's."""
     try:
@@ -537,7 +236,7 @@ def node():
         return say("skipped: node: python3 has no grpc")
     import node as card_node
 
-    card_node.tells(nvml, bare, judge, say)
+    card_node.tells(card(), bare, judge, say)
 
 
 def calls():
@@ -548,7 +247,7 @@ def calls():
     machine = Machine(memory=80 * GIB, sms=132, context=518 * MIB)
     for cores in (None, 60):
         environments = {"bare": bare(), "limited": limited(memory=any_calls.LIMIT, cores=cores), "simulated": bare_environment(machine)}
-        total, strange = any_calls.compare(environments, lambda pid: nvml.processes().get(pid), seconds / 2, seed, say)
+        total, strange = any_calls.compare(environments, lambda pid: card().processes().get(pid), seconds / 2, seed, say)
         judge(not strange, f"{total} calls, compute {cores or 'not limited'}: answered as without the library, but for {len(strange)}")
         seed += 1000
 
@@ -579,18 +278,17 @@ def cost():
 
 
 def main():
-    global out, nvml
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         print(__doc__)
         sys.exit(2)
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    nvml = Nvml()
+    card()
     for name in sys.argv[2:] or PARTS:
         if name not in PARTS:
             sys.exit(f"run.py: no such part: {name} ({' '.join(PARTS)})")
     for name in sys.argv[2:] or PARTS:
-        out = open(folder / f"{name}.txt", "w")
+        begin_part(open(folder / f"{name}.txt", "w"))
         begun = time.monotonic()
         try:
             globals()[name]()
