@@ -137,6 +137,33 @@ static void streams_that_wait_are_no_company(void **state)
     assert_near(share_of("10 ms", &setup), 20, 3);
 }
 
+/* Nor where others come and go. What it takes the host to measure each launch they pay as well. */
+static void streams_that_wait_are_no_company_beside_others(void **state)
+{
+    static const struct {
+        unsigned cores;
+        int64_t wait_ns;
+        double think_ns; /* the neighbour's; 0: there is none */
+    } cases[] = {{52, 2500000, 3e6}, {52, 10000000, 3e6}, {40, 5000000, 1e6}, {60, 1000000, 0}};
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct setup setup = {
+            .cores = cases[i].cores,
+            .tenants = 1,
+            .neighbours = cases[i].think_ns > 0,
+            .programs = {program(20e3, 1, 2, 0), program(1e6, 1, 1, 1)},
+        };
+        char what[64];
+
+        setup.programs[0].wait_ns = cases[i].wait_ns;
+        setup.programs[1].think_ns = cases[i].think_ns;
+        (void)snprintf(what, sizeof(what), "waits %.1f ms, a neighbour thinks %.0f ms",
+                       (double)cases[i].wait_ns / 1e6, cases[i].think_ns / 1e6);
+        assert_true(share_of(what, &setup) < cases[i].cores + 5.5);
+    }
+}
+
 /* A tenant who can hold our stream up, and does so for slowly longer times, seems to have a clock
  * that runs slower. */
 static void probes_that_are_held_up_are_no_absence(void **state)
@@ -214,6 +241,7 @@ int main(void)
         cmocka_unit_test(others_that_are_not_met_yet_are_no_doubt),
         cmocka_unit_test(clocks_may_run_apart_fast),
         cmocka_unit_test(streams_that_wait_are_no_company),
+        cmocka_unit_test(streams_that_wait_are_no_company_beside_others),
         cmocka_unit_test(probes_that_are_held_up_are_no_absence),
     };
 

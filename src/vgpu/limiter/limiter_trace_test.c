@@ -33,32 +33,6 @@
 #define WINDOW_MS ((double)TRACE_WINDOW_NS / 1e6)
 #define SPUN_EACH 4 /* traces for one of these */
 
-static void describe(const struct setup *setup)
-{
-    static const char *const lengths[] = {"fixed", "spread", "bimodal", "tricks"};
-
-    printf("  limit %u %%, drift %+.0f ppm, %u processes, %u neighbours\n", setup->cores,
-           setup->drift * 1e6, setup->tenants, setup->neighbours);
-    for (unsigned i = 0; i < setup->tenants + setup->neighbours; i++) {
-        const struct program *program = &setup->programs[i];
-
-        printf("    %s: %s of", i < setup->tenants ? "tenant" : "neighbour",
-               lengths[program->lengths]);
-        for (unsigned j = 0; j < program->shapes; j++)
-            printf(" %.0f", program->length_ns[j] / 1e3);
-        printf(" us, %u threads, %u streams each, batches of %u, %.0f us between%s",
-               program->threads, program->streams, program->batch, program->think_ns / 1e3,
-               program->blocking ? ", blocking launches" : "");
-        if (program->capture_gap_ns > 0)
-            printf(", captures every %.0f us", program->capture_gap_ns / 1e3);
-        if (program->cores)
-            printf(", at most %u %%", program->cores);
-        if (program->life_ns > 0)
-            printf(", killed after %.0f ms", program->life_ns / 1e6);
-        printf("\n");
-    }
-}
-
 struct totals {
     bool verbose;
     double sum, over, beyond_ms;
@@ -91,7 +65,7 @@ static void judge_trace(struct totals *totals, uint64_t seed)
            "%.1f ms beyond what was owed\n",
            (unsigned long long)seed, got.share, got.charged, want.share, error, grain,
            got.beyond_ms);
-    describe(&setup);
+    trace_print(&setup);
 }
 
 /* Kernels that spin for the next launch: it is let go although the spinning uses up the share. */
@@ -125,7 +99,7 @@ static void judge_spins(struct totals *totals, uint64_t seed)
         return;
     printf("seed %llu, spinning: %.2f %%, charged %.2f %%, longest wait %.1f ms, %.0f launches\n",
            (unsigned long long)seed, got.share, got.charged, got.longest_wait_ms, got.launches);
-    describe(&setup);
+    trace_print(&setup);
 }
 
 int main(int argc, char **argv)

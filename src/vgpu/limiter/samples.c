@@ -7,7 +7,7 @@
 #define BASE_NS (8 * NS_PER_S)
 
 /* A launch usually takes no longer than that (H100: 5 us). */
-#define LAUNCH_SURE_NS INT64_C(30000)
+#define LAUNCH_SURE_NS INT64_C(15000)
 #define LONG_LOOKS 64 /* that are remembered, of those that take longer */
 
 /* Behind so long a kernel the host is done with a pair of events before the device comes to it. */

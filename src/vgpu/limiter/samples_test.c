@@ -194,7 +194,7 @@ static void the_base_is_recorded_anew_or_stays(void **state)
     assert_int_equal(host_ns, samples.base_ns - NS_PER_S);
 }
 
-/* The gap of a launch of 1,030 us that was looked at so often, at the end of each 100 us. */
+/* The gap of a launch of 1,015 us that was looked at so often, at the end of each 100 us. */
 static int64_t gap_after(struct samples *samples, const struct limiter_gpu *gpu, unsigned idle,
                          unsigned busy)
 {
@@ -205,12 +205,12 @@ static int64_t gap_after(struct samples *samples, const struct limiter_gpu *gpu,
     launch.stream = (void *)16;
     sample = samples_begin(samples, gpu, NULL, SAMPLE_ALWAYS, &launch, NULL, 0, fake_now_ns);
     fake_stream.is_done = true;                                    /* its start */
-    samples_look(samples, gpu, NULL, sample->recorded_ns + 29999); /* as long as any may take */
+    samples_look(samples, gpu, NULL, sample->recorded_ns + 14999); /* as long as any may take */
     for (unsigned i = 0; i < idle + busy; i++) {
         fake_stream.is_idle = i < idle;
         samples_look(samples, gpu, NULL, sample->recorded_ns + 100000 * (i + 1));
     }
-    gap_ns = samples_gap_ns(samples, sample, 1030000);
+    gap_ns = samples_gap_ns(samples, sample, 1015000);
     samples_free(samples, sample);
     return gap_ns;
 }
@@ -225,20 +225,20 @@ static void of_a_long_launch_what_was_seen_busy_is_the_kernels(void **state)
     gpu.asks_others = fake_asks_others;
     gpu.is_captured = fake_is_captured;
     begin_samples(&samples);
-    assert_int_equal(gap_after(&samples, &gpu, 0, 0), 1030000);
-    assert_int_equal(gap_after(&samples, &gpu, 4, 0), 1030000);
-    assert_int_equal(gap_after(&samples, &gpu, 0, 5), 1030000 - 1000000 * 5 / 10);
+    assert_int_equal(gap_after(&samples, &gpu, 0, 0), 1015000);
+    assert_int_equal(gap_after(&samples, &gpu, 4, 0), 1015000);
+    assert_int_equal(gap_after(&samples, &gpu, 0, 5), 1015000 - 1000000 * 5 / 10);
     for (unsigned i = 0; i < 40; i++)
         (void)gap_after(&samples, &gpu, 0, 8);
-    assert_near(gap_after(&samples, &gpu, 0, 8), 30000, 20000);
+    assert_near(gap_after(&samples, &gpu, 0, 8), 15000, 20000);
     for (unsigned i = 0; i < 40; i++)
         (void)gap_after(&samples, &gpu, 4, 4);
-    assert_near(gap_after(&samples, &gpu, 4, 4), 530000, 20000);
+    assert_near(gap_after(&samples, &gpu, 4, 4), 515000, 20000);
 
     /* Who sees to it that nobody can look pays for all of it. */
     fake_stream.is_captured = true;
     begin_samples(&samples);
-    assert_int_equal(gap_after(&samples, &gpu, 9, 0), 1030000 - 1000000 * 9 / 10);
+    assert_int_equal(gap_after(&samples, &gpu, 9, 0), 1015000 - 1000000 * 9 / 10);
 }
 
 int main(void)

@@ -32,8 +32,8 @@
  * until what is passed over could be as much again. */
 #define SIDE_DOUBT_NS 2e8
 
-/* With so many probes the part of the time on the device is half sure: until others were met it
- * seems to be all. */
+/* With so many of the first probes the part of the time on the device is half sure: until others
+ * were met it seems to be all. */
 #define SURE_PROBES 8
 
 /* Of a kernel's time, no less is taken to be ours. */
@@ -406,7 +406,7 @@ void limiter_look(struct limiter *limiter)
 {
     const int64_t now_ns = limiter_now(limiter);
     const double answered = limiter->presence.answered;
-    const double sure = answered / (answered + SURE_PROBES);
+    const double sure = answered < PRESENCE_FIRST ? answered / (answered + SURE_PROBES) : 1;
     bool busy;
 
     samples_look(&limiter->samples, limiter->ops, limiter->gpu, now_ns);

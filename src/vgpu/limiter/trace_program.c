@@ -3,6 +3,7 @@
 /* Programs, drawn at random, and what each of their threads launches next. */
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/util.h"
 #include "vgpu/limiter/trace_state.h"
@@ -158,4 +159,45 @@ struct program trace_program(double length_ns, unsigned cores)
     for (unsigned i = 0; i < SHAPES; i++)
         program.length_ns[i] = length_ns;
     return program;
+}
+
+static void print_program(const struct program *program)
+{
+    static const char *const lengths[] = {"fixed", "spread", "bimodal", "tricks"};
+
+    printf("%s of", lengths[program->lengths]);
+    for (unsigned i = 0; i < program->shapes; i++)
+        printf(" %.0f", program->length_ns[i] / 1e3);
+    printf(" us, %u threads, %u streams each, batches of %u, %.0f us between%s", program->threads,
+           program->streams, program->batch, program->think_ns / 1e3,
+           program->blocking ? ", blocking launches" : "");
+    if (program->steps)
+        printf(", longer by as much %u times", program->steps);
+    if (program->rare)
+        printf(", each %u. %.0f us", program->rare, program->rare_ns / 1e3);
+    if (program->wait_ns)
+        printf(", a stream waits %.0f us", (double)program->wait_ns / 1e3);
+    if (program->held)
+        printf(", one of %u launches held %.0f us%s", program->held, (double)program->held_ns / 1e3,
+               program->held_early ? " before it is made" : "");
+    if (program->relay)
+        printf(", a thread for each %u", program->relay);
+    if (program->capture_gap_ns > 0)
+        printf(", captures every %.0f us", program->capture_gap_ns / 1e3);
+    if (program->cores)
+        printf(", at most %u %%", program->cores);
+    if (program->life_ns > 0)
+        printf(", killed after %.0f ms", program->life_ns / 1e6);
+    printf("\n");
+}
+
+void trace_print(const struct setup *setup)
+{
+    printf("  limit %u %%, drift %+.0f ppm, %u processes, %u neighbours%s\n", setup->cores,
+           setup->drift * 1e6, setup->tenants, setup->neighbours,
+           setup->filled ? ", kernels fill the device" : "");
+    for (unsigned i = 0; i < setup->tenants + setup->neighbours; i++) {
+        printf("    %s: ", i < setup->tenants ? "tenant" : "neighbour");
+        print_program(&setup->programs[i]);
+    }
 }

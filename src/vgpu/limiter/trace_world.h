@@ -89,6 +89,9 @@ struct result {
 
 struct setup trace_setup(uint64_t seed);
 
+/* Says what runs, a line each. */
+void trace_print(const struct setup *setup);
+
 /* A program on one stream whose kernels all take that long. */
 struct program trace_program(double length_ns, unsigned cores);
 
