@@ -257,6 +257,32 @@ static void who_holds_its_launches_up_pays_for_what_they_run(void **state)
     }
 }
 
+/* From when its launch began until it was queued none ran, though others' launches were made then.
+ */
+static void launches_held_up_side_by_side_are_paid_for(void **state)
+{
+    struct setup setup = {
+        .cores = CORES,
+        .tenants = 1,
+        .programs = {trace_program(400e3, 0)},
+    };
+    struct program *program = &setup.programs[0];
+
+    (void)state;
+    program->threads = 3;
+    program->streams = 2;
+    program->held = 1;
+    program->held_early = true;
+    for (program->held_ns = 300000; program->held_ns <= 4800000; program->held_ns *= 4) {
+        double share = trace_run(&setup, 1, false).share;
+
+        print_message(
+            "400 us in three threads, each launch held for %.1f ms before it is made: %.2f %%\n",
+            (double)program->held_ns / 1e6, share);
+        assert_true(share < CORES + OVER);
+    }
+}
+
 /* Side by side, what the measurement held the kernel up by is not charged in the name of others. */
 static void launches_that_block_side_by_side_pay_little_more(void **state)
 {
@@ -613,6 +639,7 @@ int main(void)
         cmocka_unit_test(long_kernels_among_some_short_ones_are_paid_for),
         cmocka_unit_test(who_is_held_up_in_a_launch_pays_for_what_it_ran),
         cmocka_unit_test(who_holds_its_launches_up_pays_for_what_they_run),
+        cmocka_unit_test(launches_held_up_side_by_side_are_paid_for),
         cmocka_unit_test(launches_that_block_side_by_side_pay_little_more),
         cmocka_unit_test(long_kernels_of_new_processes_pay_nothing_of_others_time),
         cmocka_unit_test(a_long_kernel_among_very_many_short_ones_is_paid_for),

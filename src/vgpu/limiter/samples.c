@@ -376,6 +376,11 @@ int64_t samples_gap_ns(struct samples *samples, const struct sample *sample, int
     return took_ns - (int64_t)(unsure_ns * samples->long_busy / (samples->long_looks + 1));
 }
 
+double samples_wait_ns(const struct sample *sample)
+{
+    return sample->gap_ns > LAUNCH_SURE_NS ? (double)sample->gap_ns : 0;
+}
+
 static bool is_open_in(const struct sample *sample, const void *stream)
 {
     return sample->state == SAMPLE_OPEN && stream && sample->launch.stream == stream;

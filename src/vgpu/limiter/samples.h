@@ -189,6 +189,11 @@ void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *
  */
 int64_t samples_gap_ns(struct samples *samples, const struct sample *sample, int64_t took_ns);
 
+/* For how long the kernel waited for the host, where that was longer than usual; else 0. (Without
+ * what is usual their intervals would cover each other less, and kernels in four streams be charged
+ * a hundredth too much.) */
+double samples_wait_ns(const struct sample *sample);
+
 /* Whether a launch into the stream has begun and not returned. */
 bool samples_are_open_in(const struct samples *samples, const void *stream);
 

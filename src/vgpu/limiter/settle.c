@@ -121,6 +121,17 @@ static bool ran(const struct limiter *limiter, const struct sample *sample,
     return true;
 }
 
+/* The same from when it was queued, where it waited for the host until then. */
+static bool ran_queued(const struct limiter *limiter, const struct sample *sample,
+                       struct interval *ret_interval)
+{
+    if (!ran(limiter, sample, ret_interval))
+        return false;
+    ret_interval->start_ms = MIN(ret_interval->start_ms + samples_wait_ns(sample) / 1e6,
+                                 ret_interval->end_ms - COSTS_LEAST_NS / 1e6);
+    return true;
+}
+
 /*
  * Moments in which short kernels ran beside a long one, as far as such were charged: in each of
  * them for all that ran in it. ours: the part of the time that was not other contexts'. Beside
@@ -151,10 +162,11 @@ static double take_company_ns(struct limiter *limiter, const struct sample *samp
 {
     const double length_ns = (interval.end_ms - interval.start_ms) * 1e6;
     struct company company = samples_company(&limiter->samples, limiter->ops, limiter->gpu, sample);
-    double running_ns = MIN(MAX(company.running_ns, 0.0), length_ns);
+    const double gap_ns = samples_wait_ns(sample);
+    double running_ns = MIN(MAX(company.running_ns - gap_ns, 0.0), length_ns);
 
     /* Where nobody measures it. */
-    interval.end_ms = interval.start_ms + MIN(company.unseen_ns, length_ns) / 1e6;
+    interval.end_ms = interval.start_ms + MIN(company.unseen_ns - gap_ns, length_ns) / 1e6;
     interval.start_ms += running_ns / 1e6;
     return running_ns + take_shorts_ms(limiter, interval, ours) * 1e6;
 }
@@ -168,7 +180,7 @@ static void finish_always(struct limiter *limiter, struct sample *sample, double
     double charge_ns = length_ns, took_ns = length_ns, all_ns;
     struct interval interval, own;
 
-    if (ran(limiter, sample, &interval)) {
+    if (ran_queued(limiter, sample, &interval)) {
         all_ns = (interval.end_ms - interval.start_ms) * 1e6;
         length_ns = presence_always(&limiter->presence, interval.start_ms * 1e6,
                                     interval.end_ms * 1e6, took_ns);
@@ -194,7 +206,7 @@ static double ours_of(struct limiter *limiter, const struct sample *sample, doub
 
     *ret_charge_ns = length_ns;
     if (!presence_contended(&limiter->presence) || !cost_is_doubtful(cost, length_ns) ||
-        !ran(limiter, sample, &interval))
+        !ran_queued(limiter, sample, &interval))
         return length_ns;
     return presence_doubt(&limiter->presence, interval.start_ms * 1e6, interval.end_ms * 1e6,
                           sample->weight, cost->mean_ns, ret_charge_ns);
