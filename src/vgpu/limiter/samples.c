@@ -327,11 +327,8 @@ bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *g
     return true;
 }
 
-/* Whether its stream may be busy; one without a handle is another thread's. */
-static bool may_run(const struct limiter_gpu *ops, void *gpu, const struct sample *sample)
+bool samples_may_run(const struct limiter_gpu *ops, void *gpu, const struct launch *where)
 {
-    const struct launch *where = &sample->launch;
-
     return !launch_stream_has_handle(where->stream) || !ops->asks_others(gpu) ||
            ops->is_captured(gpu, where) || !ops->is_idle(gpu, where);
 }
@@ -358,7 +355,7 @@ void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *
         left--;
         if (ops->query(gpu, sample->start) != EVENT_DONE)
             continue; /* what is busy is something before it */
-        look_at(sample, may_run(ops, gpu, sample), now_ns);
+        look_at(sample, samples_may_run(ops, gpu, &sample->launch), now_ns);
     }
 }
 

@@ -175,6 +175,10 @@ double samples_delay_ns(const struct sample *sample);
 bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                  struct sample *sample, bool is_recorded);
 
+/* Whether the stream may be busy: while it is captured it can't be looked at, nor can any while a
+ * capture would be joined. One without a handle is another thread's. */
+bool samples_may_run(const struct limiter_gpu *ops, void *gpu, const struct launch *where);
+
 /* A look, at a moment that the program does not choose, at the streams of launches that have not
  * returned. */
 void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu,

@@ -408,7 +408,7 @@ static bool are_side_by_side(const struct limiter *limiter, int64_t now_ns, bool
     if (streams_count(&limiter->streams, since_ns) < 2)
         return false;
     count = limiter_beside(limiter, &(struct launch){0}, since_ns, named);
-    while (busy < count && limiter->ops->is_idle(limiter->gpu, &named[busy]))
+    while (busy < count && !samples_may_run(limiter->ops, limiter->gpu, &named[busy]))
         busy++;
     *ret_busy = busy < count;
     return true;
