@@ -23,7 +23,7 @@ enum {
 
 static double share_of(unsigned streams, double length_ns, bool waits, bool filled)
 {
-    enum { RUNS = 2 };
+    enum { RUNS = 3 };
     double share = 0;
     struct setup setup = {
         .cores = CORES,
@@ -64,7 +64,7 @@ static void sixteen_streams_that_nobody_waits_for_get_little_more(void **state)
     static const struct {
         unsigned streams;
         double length_ns, over;
-    } cases[] = {{8, 20e3, 0.5}, {16, 20e3, 0.5}, {16, 100e3, 2.5}};
+    } cases[] = {{8, 20e3, 0.5}, {8, 100e3, 0.5}, {16, 20e3, 0.5}, {16, 50e3, 2}, {16, 100e3, 2.5}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
