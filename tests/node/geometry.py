@@ -255,9 +255,13 @@ def strangers():
     pod = node.show(node.pod("there", "main", gives=[[(f"{node.uuids[1]}[0-0]", 5120, 14)]]))
     status, why, _ = node.run_container(pod, "main", [f"{node.uuids[1]}::0"])
     check((status, "is not healthy" in why) == ("FAILED_PRECONDITION", True), "a card with instances of others takes nothing", status, why)
+    time.sleep(0.5)  # the look that this asked for is over
     with node.mig() as mig:
         check_equal((mig.placements(1), mig.uuids(1)), ([(G2, 2), (G1, 6)], {2: cut.uuid}), "and they are left alone")
         mig.make(0, "1g", 3)
+    pod = node.show(node.pod("late", "main", gives=[[(f"{node.uuids[0]}[0-0]", 5120, 14)]]))
+    status, why, _ = node.run_container(pod, "main", [f"{node.uuids[0]}::0"])
+    check_equal((status, node.placements()), ("FAILED_PRECONDITION", [(G1, 3)]), "nor is anything made beside one that came a moment ago", why)
     check(wait_until(lambda: node.health() == [False, False], 8), "so are those that come while it runs", node.health())
     check(wait_until(lambda: [e for e in node.api.told if "not made by this plugin" in e["message"]]), "which an event says", node.api.told)
     with node.mig() as mig:

@@ -442,10 +442,12 @@ static void settle_card(struct settling *settling)
         return;
     }
     settle_records(settling);
-    if (read_card(settling, &err) == 0)
-        make_missing(settling);
-    if (read_card(settling, &err) == 0 && has_strangers(settling))
+    if (read_card(settling, &err) < 0)
+        return;
+    if (has_strangers(settling))
         refuse_card(settling->card, "it has MIG instances that were not made by this plugin");
+    else
+        make_missing(settling);
 }
 
 void made_settle(struct made *made, struct nvml *nvml, struct cards *cards)
