@@ -46,6 +46,7 @@ void trace_kill(struct trace_device *device, int context)
     }
     gone->alive = false;
     gone->in_use = 0;
+    device->quiet_until_ns = 0;
 }
 
 static struct trace_item *item_of(const struct trace_stream *stream, unsigned i)
@@ -77,6 +78,7 @@ static void push(struct trace_device *device, int context, int number, struct tr
         stream->head = 0;
     }
     *item_of(stream, stream->count++) = item;
+    device->quiet_until_ns = MIN(device->quiet_until_ns, (double)item.available_ns);
     into->in_use |= 1u << number;
 }
 
@@ -299,30 +301,51 @@ static struct settled settle(struct trace_device *device, struct trace_context *
     return settled;
 }
 
-static void run(struct trace_device *device, struct trace_context *context, double until_ns,
-                bool running)
+/* Of the context on the device. */
+static void run(struct trace_device *device, double until_ns)
 {
+    struct trace_context *context = &device->contexts[device->active];
     const double passed = until_ns - device->now_ns, done_ns = passed * speed(device, context);
 
-    for (uint32_t left = context->in_use; left && running; left &= left - 1) {
+    for (uint32_t left = context->in_use; left; left &= left - 1) {
         const struct trace_stream *stream = &context->streams[__builtin_ctz(left)];
         struct trace_item *item = head_of(stream);
 
         if (!has_its_turn(device, context, stream))
             continue;
         item->left_ns -= done_ns;
-        if (item->left_ns < 0.5)
+        if (item->left_ns < 0.5) {
             item->left_ns = 0;
+            device->quiet_until_ns = 0;
+        }
     }
-    if (running)
-        context->busy_ns += passed;
+    context->busy_ns += passed;
     device->now_ns = until_ns;
+}
+
+/* When somebody else has work who has none now. */
+static double others_come_ns(struct trace_device *device)
+{
+    double next_ns = FOREVER;
+
+    for (int i = 0; i < device->opened; i++) {
+        double at_ns = i == device->active ? FOREVER : work_at(device, i);
+
+        if (at_ns > device->now_ns)
+            next_ns = MIN(next_ns, at_ns);
+    }
+    return next_ns;
 }
 
 static void advance(struct trace_device *device, double until_ns, bool to_an_end)
 {
     uint64_t ended = device->ended;
 
+    if (device->now_ns < until_ns && until_ns < device->quiet_until_ns) {
+        run(device, until_ns);
+        return;
+    }
+    device->quiet_until_ns = 0;
     while (device->now_ns < until_ns && !(to_an_end && device->ended > ended)) {
         struct trace_context *context;
         struct settled settled;
@@ -364,9 +387,12 @@ static void advance(struct trace_device *device, double until_ns, bool to_an_end
             if (other < next)
                 next = other;
         }
-        if (next > until_ns)
-            next = until_ns;
-        run(device, context, next, settled.is_running);
+        if (settled.is_running) {
+            device->quiet_until_ns = MIN(next, others_come_ns(device));
+            run(device, MIN(next, until_ns));
+        } else {
+            device->now_ns = MIN(next, until_ns);
+        }
     }
 }
 

@@ -69,7 +69,8 @@ struct trace_device {
     bool filled;    /* by each kernel */
     double slowing; /* of a kernel, by each other one that runs; 0: all run at full speed */
     uint64_t launched;
-    int opened; /* of the contexts: the first ones */
+    int opened;            /* of the contexts: the first ones */
+    double quiet_until_ns; /* what runs goes on alike until then, or something is launched */
     struct trace_context contexts[TRACE_CONTEXTS];
 };
 
