@@ -472,7 +472,7 @@ void compute_pay_late(const struct launch *launch, int64_t since_ns)
     launch_cache.epoch = 0;
     if (row->context == context &&
         limiter_begin(&row->limiter, &launch_cache, launch, &waiting, &ticket))
-        limiter_began(&ticket, since_ns);
+        limiter_began(&row->limiter, &ticket, since_ns);
     unlock_mutex(&row->lock);
     await_idle(row, context, launch);
     ticket.returned_ns = clock_now_ns();

@@ -220,7 +220,7 @@ static bool turn_allows(struct limiter *limiter, int64_t now_ns, int64_t *ret_un
 static bool stream_is_behind(const struct limiter *limiter, const struct launch *launch,
                              int64_t now_ns)
 {
-    for (unsigned i = 0; i < SAMPLES && limiter->samples.pending; i++) {
+    samples_for_each (i, limiter->samples.taken) {
         const struct sample *sample = &limiter->samples.list[i];
 
         if (sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
@@ -553,11 +553,12 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     return true;
 }
 
-void limiter_began(const struct ticket *ticket, int64_t since_ns)
+void limiter_began(struct limiter *limiter, const struct ticket *ticket, int64_t since_ns)
 {
     if (!ticket->sample)
         return;
-    ticket->sample->recorded_ns = ticket->sample->started_ns = since_ns;
+    ticket->sample->recorded_ns = since_ns;
+    samples_note_started(&limiter->samples, ticket->sample, since_ns);
     ticket->sample->busy_looks = 1;
 }
 

@@ -254,7 +254,7 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
                    const struct waiting *waiting, struct ticket *ticket);
 
 /* After limiter_begin(): what was launched began before that, and runs. Its end is not recorded. */
-void limiter_began(const struct ticket *ticket, int64_t since_ns);
+void limiter_began(struct limiter *limiter, const struct ticket *ticket, int64_t since_ns);
 
 /* Where nothing is limited: measures a launch that stands for as many, for those who read. */
 void limiter_count(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,

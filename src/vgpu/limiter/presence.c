@@ -28,6 +28,10 @@
 
 #define NEVER_NS (-1e15)
 
+/* Of probes, which are kept in the order in which they were sent: by what is known of the clocks,
+ * which changes, it may be another one. */
+#define DISORDER_NS 10e6
+
 /* What slices of ours are told to. */
 #define SLICE_ERROR_NS 100e3
 
@@ -296,12 +300,14 @@ static unsigned count_within(const struct presence *presence, double start_ns, d
     unsigned all = 0;
 
     *ret_on = 0;
-    for (unsigned i = 0; i < PRESENCE_PROBES; i++) {
-        double at_ns = presence->probes[i].at_ns;
+    for (unsigned i = 1; i <= PRESENCE_PROBES; i++) {
+        const struct probe *probe = &presence->probes[(presence->next - i) % PRESENCE_PROBES];
 
-        if (at_ns < start_ns || at_ns > end_ns || presence->probes[i].state < least)
+        if (probe->at_ns < start_ns - DISORDER_NS)
+            break;
+        if (probe->at_ns < start_ns || probe->at_ns > end_ns || probe->state < least)
             continue;
-        *ret_on += presence->probes[i].state != PROBE_OFF;
+        *ret_on += probe->state != PROBE_OFF;
         all++;
     }
     return all;

@@ -58,7 +58,7 @@ struct presence {
         double length_ns, charged_ns; /* of lengths, by the launches that a kernel stands for */
     } always[PRESENCE_KINDS],         /* kernels that are measured each time */
         doubt[PRESENCE_KINDS];        /* short kernels that took long */
-    struct {
+    struct probe {
         double at_ns;
         enum probe_state state;
         enum probe_work work;

@@ -66,7 +66,7 @@ static void note_starts_and_ends(struct limiter *limiter)
     const struct samples *samples = &limiter->samples;
     double at_ns;
 
-    for (unsigned i = 0; i < SAMPLES && samples->pending; i++) {
+    samples_for_each (i, samples->taken) {
         const struct sample *sample = &samples->list[i];
 
         if (sample->state != SAMPLE_PENDING || sample->kind == SAMPLE_CALIBRATION)

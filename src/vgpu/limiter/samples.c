@@ -24,11 +24,10 @@ static bool marks_are_done(const struct limiter_gpu *ops, void *gpu, struct samp
 
 static struct sample *find_place(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
 {
-    for (unsigned i = 0; i < SAMPLES; i++) {
-        struct sample *sample = &samples->list[i];
-
-        if (sample->state == SAMPLE_FREE && marks_are_done(ops, gpu, sample))
-            return sample;
+    for (unsigned i = samples_find(samples->taken, 0, false); i < SAMPLES;
+         i = samples_find(samples->taken, i + 1, false)) {
+        if (marks_are_done(ops, gpu, &samples->list[i]))
+            return &samples->list[i];
     }
     return NULL;
 }
@@ -41,11 +40,19 @@ bool samples_have_room(struct samples *samples, const struct limiter_gpu *ops, v
 /* A place of which nothing but marks is on its way. */
 static struct sample *find_left(struct samples *samples)
 {
-    for (unsigned i = 0; i < SAMPLES; i++) {
-        if (samples->list[i].state == SAMPLE_FREE)
-            return &samples->list[i];
-    }
-    return NULL;
+    const unsigned place = samples_find(samples->taken, 0, false);
+
+    return place < SAMPLES ? &samples->list[place] : NULL;
+}
+
+static void take(struct samples *samples, struct sample *sample, enum sample_state state)
+{
+    const size_t place = (size_t)(sample - samples->list);
+
+    sample->state = state;
+    samples->taken[place / 64] |= UINT64_C(1) << (place % 64);
+    samples->open += state == SAMPLE_OPEN;
+    samples->pending += state == SAMPLE_PENDING;
 }
 
 static bool is_paid_for(const struct sample *sample)
@@ -59,7 +66,7 @@ static struct sample *find_next(struct samples *samples, const struct sample *sa
 {
     struct sample *next = NULL;
 
-    for (unsigned i = 0; i < SAMPLES; i++) {
+    samples_for_each (i, samples->taken) {
         struct sample *other = &samples->list[i];
 
         if (is_paid_for(other) && other->began_ns > sample->began_ns &&
@@ -72,7 +79,7 @@ static struct sample *find_next(struct samples *samples, const struct sample *sa
 
 static struct sample *find_pair(struct samples *samples, struct sample **ret_next)
 {
-    for (unsigned i = 0; i < SAMPLES; i++) {
+    samples_for_each (i, samples->taken) {
         struct sample *sample = &samples->list[i];
 
         *ret_next = is_paid_for(sample) ? find_next(samples, sample) : NULL;
@@ -137,12 +144,11 @@ bool samples_make_room(struct samples *samples, const struct limiter_gpu *ops, v
 
 static void begin_calibration(struct samples *samples, struct sample *sample)
 {
-    sample->state = SAMPLE_PENDING;
+    take(samples, sample, SAMPLE_PENDING);
     sample->kind = SAMPLE_CALIBRATION;
     sample->is_behind = false;
     sample->kernel = NULL;
     sample->over_ns = 0;
-    samples->pending++;
 }
 
 void samples_calibrate(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
@@ -233,8 +239,7 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     if (!sample || !ops->record(gpu, sample->start, launch))
         return NULL;
     sample->recorded_ns = recorded_ns;
-    sample->state = SAMPLE_OPEN;
-    samples->open++;
+    take(samples, sample, SAMPLE_OPEN);
     sample->kind = kind;
     sample->launch = *launch;
     if (!sample->marks_are_old)
@@ -257,7 +262,7 @@ static const struct sample *first_before(const struct samples *samples, const st
 {
     const struct sample *first = NULL;
 
-    for (unsigned i = 0; i < SAMPLES && samples->pending; i++) {
+    samples_for_each (i, samples->taken) {
         const struct sample *other = &samples->list[i];
 
         if (other->state == SAMPLE_PENDING && other->kind != SAMPLE_CALIBRATION &&
@@ -319,9 +324,8 @@ bool samples_end(struct samples *samples, const struct limiter_gpu *ops, void *g
         samples_free(samples, sample);
         return false;
     }
-    sample->state = SAMPLE_PENDING;
     samples->open--;
-    samples->pending++;
+    take(samples, sample, SAMPLE_PENDING);
     samples->always += sample->kind == SAMPLE_ALWAYS;
     calibrate_behind(samples, ops, gpu, sample);
     return true;
@@ -345,14 +349,11 @@ static void look_at(struct sample *sample, bool may_run, int64_t now_ns)
 
 void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu, int64_t now_ns)
 {
-    unsigned left = samples->open;
-
-    for (unsigned i = 0; i < SAMPLES && left; i++) {
+    samples_for_each (i, samples->taken) {
         struct sample *sample = &samples->list[i];
 
         if (sample->state != SAMPLE_OPEN)
             continue;
-        left--;
         if (ops->query(gpu, sample->start) != EVENT_DONE)
             continue; /* what is busy is something before it */
         look_at(sample, samples_may_run(ops, gpu, &sample->launch), now_ns);
@@ -385,17 +386,17 @@ static bool is_open_in(const struct sample *sample, const void *stream)
 
 bool samples_are_open_in(const struct samples *samples, const void *stream)
 {
-    bool found = false;
-
-    for (unsigned i = 0; i < SAMPLES && samples->open && !found; i++)
-        found = is_open_in(&samples->list[i], stream);
-    return found;
+    samples_for_each (i, samples->taken) {
+        if (is_open_in(&samples->list[i], stream))
+            return true;
+    }
+    return false;
 }
 
 void samples_end_stream(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                         const void *stream)
 {
-    for (unsigned i = 0; i < SAMPLES && samples->open; i++) {
+    samples_for_each (i, samples->taken) {
         struct sample *sample = &samples->list[i];
 
         if (is_open_in(sample, stream))
@@ -405,20 +406,32 @@ void samples_end_stream(struct samples *samples, const struct limiter_gpu *ops, 
 
 void samples_free(struct samples *samples, struct sample *sample)
 {
+    const size_t place = (size_t)(sample - samples->list);
+
     samples->open -= sample->state == SAMPLE_OPEN;
     if (sample->state == SAMPLE_PENDING) {
         samples->pending--;
         samples->always -= sample->kind == SAMPLE_ALWAYS;
     }
     sample->state = SAMPLE_FREE;
+    samples->taken[place / 64] &= ~(UINT64_C(1) << (place % 64));
+    samples->started[place / 64] &= ~(UINT64_C(1) << (place % 64));
 }
 
-static void note_start(const struct limiter_gpu *ops, void *gpu, struct sample *sample,
-                       int64_t now_ns)
+void samples_note_started(struct samples *samples, struct sample *sample, int64_t since_ns)
+{
+    const size_t place = (size_t)(sample - samples->list);
+
+    sample->started_ns = since_ns;
+    samples->started[place / 64] |= UINT64_C(1) << (place % 64);
+}
+
+static void note_start(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                       struct sample *sample, int64_t now_ns)
 {
     if (sample->kind == SAMPLE_ALWAYS && !sample->started_ns &&
         ops->query(gpu, sample->start) == EVENT_DONE)
-        sample->started_ns = now_ns;
+        samples_note_started(samples, sample, now_ns);
 }
 
 /* True when the sample is over, with its length or without. */
@@ -429,7 +442,7 @@ static bool look(struct samples *samples, const struct limiter_gpu *ops, void *g
     double ms;
 
     if (state == EVENT_NOT_YET) {
-        note_start(ops, gpu, sample, now_ns);
+        note_start(samples, ops, gpu, sample, now_ns);
         return false;
     }
     *ret_length_ns = -1;
@@ -447,19 +460,26 @@ static bool look(struct samples *samples, const struct limiter_gpu *ops, void *g
 struct sample *samples_next(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                             unsigned *looked, int64_t now_ns, double *ret_length_ns)
 {
-    for (unsigned i = 0;
-         i < SAMPLES && samples->pending + samples->open && *looked < SAMPLES_POLLED; i++) {
-        struct sample *sample = &samples->list[samples->next];
+    const unsigned end = samples->next + SAMPLES;
 
-        samples->next = (samples->next + 1) % SAMPLES;
+    for (unsigned at = samples->next; at < end && *looked < SAMPLES_POLLED;) {
+        const unsigned place = at % SAMPLES, taken = samples_find(samples->taken, place, true);
+        struct sample *sample = &samples->list[taken];
+
+        at += taken - place;
+        if (taken == SAMPLES || at >= end)
+            continue; /* round the end, or all the way round */
+        samples->next = ++at % SAMPLES;
         if (sample->state == SAMPLE_OPEN)
-            note_start(ops, gpu, sample, now_ns);
+            note_start(samples, ops, gpu, sample, now_ns);
         if (sample->state != SAMPLE_PENDING)
             continue;
         ++*looked;
         if (look(samples, ops, gpu, sample, now_ns, ret_length_ns))
             return sample;
     }
+    if (*looked < SAMPLES_POLLED)
+        samples->next = end % SAMPLES;
     return NULL;
 }
 
@@ -474,7 +494,7 @@ bool samples_interval(const struct samples *samples, const struct limiter_gpu *o
 
 static bool base_is_needed(const struct samples *samples)
 {
-    for (unsigned i = 0; i < SAMPLES; i++) {
+    samples_for_each (i, samples->taken) {
         const struct sample *sample = &samples->list[i];
 
         if (sample->state != SAMPLE_FREE && sample->kind == SAMPLE_ALWAYS)
@@ -529,7 +549,9 @@ bool samples_renew_base(struct samples *samples, const struct limiter_gpu *ops, 
 
 void samples_note_end(struct samples *samples, const struct sample *done, int64_t ended_ns)
 {
-    for (unsigned i = 0; i < SAMPLES && samples->always; i++) {
+    if (!samples->always)
+        return;
+    samples_for_each (i, samples->taken) {
         struct sample *sample = &samples->list[i];
 
         if (sample->state == SAMPLE_PENDING && sample->began_ns > done->began_ns &&
@@ -542,7 +564,7 @@ int64_t samples_oldest_ns(const struct samples *samples, const struct launch *wh
 {
     int64_t oldest_ns = 0;
 
-    for (unsigned i = 0; i < SAMPLES && samples->pending; i++) {
+    samples_for_each (i, samples->taken) {
         const struct sample *sample = &samples->list[i];
 
         if (sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
@@ -564,7 +586,7 @@ struct sample *samples_leader(struct samples *samples)
 {
     struct sample *leader = NULL;
 
-    for (unsigned i = 0; i < SAMPLES && samples->always + samples->open; i++) {
+    samples_for_each (i, samples->started) {
         struct sample *sample = &samples->list[i];
 
         if (sample->kind == SAMPLE_ALWAYS && runs(sample) &&
@@ -577,7 +599,7 @@ struct sample *samples_leader(struct samples *samples)
 /* In a stream that waits for something else nothing waits for a kernel. */
 static bool is_behind_running(const struct samples *samples, const struct sample *sample)
 {
-    for (unsigned i = 0; i < SAMPLES; i++) {
+    samples_for_each (i, samples->started) {
         const struct sample *other = &samples->list[i];
 
         if (other != sample && other->state == SAMPLE_PENDING && other->kind == SAMPLE_ALWAYS &&
@@ -591,7 +613,7 @@ static bool is_behind_running(const struct samples *samples, const struct sample
 bool samples_wait(const struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                   int64_t since_ns)
 {
-    for (unsigned i = 0; i < SAMPLES && samples->pending > 1; i++) {
+    samples_for_each (i, samples->taken) {
         const struct sample *sample = &samples->list[i];
 
         /* Its start is behind what is before it, and done as that ends. */

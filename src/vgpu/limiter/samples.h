@@ -41,7 +41,8 @@ struct limiter_gpu {
 };
 
 enum {
-    SAMPLES = 192,
+    SAMPLE_WORDS = 3,
+    SAMPLES = 64 * SAMPLE_WORDS,
     SAMPLES_POLLED = 16, /* in one look */
     SAMPLE_MARKS = 15,
     CALIBRATIONS = 8,
@@ -61,47 +62,52 @@ enum sample_state {
     SAMPLE_PENDING, /* its end is recorded too */
 };
 
+/* What a look at all of them needs comes first: it is in two lines of the cache. */
 struct sample {
     enum sample_state state;
     enum sample_kind kind;
+    struct launch launch;
+    int64_t began_ns;   /* host clock */
+    int64_t started_ns; /* host clock, when it was first seen running; 0: it may be in a queue */
+    int64_t since_ns;   /* host clock: it did not run before */
+    int64_t paid_ns;
+    int64_t provisional_ns; /* charged since, while it ran longer than expected */
+    unsigned looks;         /* at its stream, until the launch returned, */
+    unsigned busy_looks;    /* and at how many it was busy, or could not be looked at */
+    void *start, *end;      /* NULL until first used */
+
     bool is_behind;              /* of a calibration: the host has no part in it */
     const struct sample *kernel; /* of a calibration: what it was recorded behind; */
     int64_t kernel_began_ns;     /* another by now, if that began at another time */
-    void *start, *end;           /* NULL until first used */
+    bool is_ended;               /* its end was recorded before the launch returned */
+    bool is_sum;                 /* of several launches, one after the other */
+    double weight;               /* how many launches its correction is charged for */
+    double expected_ns;          /* what it was expected to take; 0: nothing was known */
+    double ridden_ns;            /* expected of launches that went beside it */
+    int64_t issued_ns;           /* what the process had charged by then */
+    bool was_idle;               /* its stream, so that the start ran at once */
+    int64_t recorded_ns;         /* host clock, of its start */
+    int64_t called_ns;   /* host clock, when the driver was called: the kernel began later */
+    unsigned long_looks; /* those looks when it had not returned for longer than is usual, */
+    unsigned long_busy;  /* and at how many of these it was busy, or could not be looked at */
+    int64_t queued_ns;   /* host time from then until the kernel's queueing, where the start
+                            ran in between, but had to wait, too; 0: not so */
+    int64_t held_ns;     /* host time that recording took before the launch */
+    int64_t gap_ns;      /* host time between the start's execution and the kernel's queueing */
+    int64_t after_ns;    /* host time that recording took after the launch */
+    int64_t over_ns;     /* host clock, when it was over: its end was recorded later; 0: not so */
+
+    bool marks_are_old;  /* they are of a measurement before this one, and on their way yet */
+    unsigned mark_count; /* recorded before the start, in other streams of ours */
     void *marks[SAMPLE_MARKS];
     struct launch mark_in[SAMPLE_MARKS]; /* their streams */
-    unsigned mark_count;                 /* recorded before the start, in other streams of ours */
-    bool marks_are_old; /* they are of a measurement before this one, and on their way yet */
-    bool is_ended;      /* its end was recorded before the launch returned */
-    bool is_sum;        /* of several launches, one after the other */
-    struct launch launch;
-    double weight;      /* how many launches its correction is charged for */
-    double expected_ns; /* what it was expected to take; 0: nothing was known */
-    double ridden_ns;   /* expected of launches that went beside it */
-    int64_t paid_ns;
-    int64_t provisional_ns; /* charged since, while it ran longer than expected */
-    int64_t issued_ns;      /* what the process had charged by then */
-    bool was_idle;          /* its stream, so that the start ran at once */
-    int64_t recorded_ns;    /* host clock, of its start */
-    int64_t called_ns;      /* host clock, when the driver was called: the kernel began later */
-    unsigned looks;         /* at its stream, until the launch returned, */
-    unsigned busy_looks;    /* and at how many it was busy, or could not be looked at */
-    unsigned long_looks;    /* those of them when it had not returned for longer than is usual, */
-    unsigned long_busy;     /* and at how many of these it was busy, or could not be looked at */
-    int64_t queued_ns;      /* host time from then until the kernel's queueing, where the start
-                               ran in between, but had to wait, too; 0: not so */
-    int64_t held_ns;        /* host time that recording took before the launch */
-    int64_t gap_ns;         /* host time between the start's execution and the kernel's queueing */
-    int64_t after_ns;       /* host time that recording took after the launch */
-    int64_t over_ns;    /* host clock, when it was over: its end was recorded later; 0: not so */
-    int64_t began_ns;   /* host clock */
-    int64_t since_ns;   /* host clock: it did not run before */
-    int64_t started_ns; /* host clock, when it was first seen running; 0: it may be in a queue */
 };
 
 struct samples {
     struct sample list[SAMPLES];
-    unsigned open; /* their launch has not returned: it may block */
+    uint64_t taken[SAMPLE_WORDS];   /* bit set of the places that are not free, */
+    uint64_t started[SAMPLE_WORDS]; /* and of those of them that have a started_ns */
+    unsigned open;                  /* their launch has not returned: it may block */
     unsigned pending;
     unsigned always; /* of them, those measured each time */
     unsigned next;   /* where the next look begins */
@@ -118,6 +124,25 @@ struct samples {
     int64_t renew_ns;     /* when the next one is due */
     void *probe;
 };
+
+/* The first place from one on whose bit is set, or is not; SAMPLES: there is none. */
+static inline unsigned samples_find(const uint64_t bits[SAMPLE_WORDS], unsigned from, bool is_set)
+{
+    const uint64_t flip = is_set ? 0 : UINT64_MAX;
+    uint64_t mask = UINT64_MAX << (from % 64);
+
+    for (unsigned i = from / 64; i < SAMPLE_WORDS; i++, mask = UINT64_MAX) {
+        const uint64_t found = (bits[i] ^ flip) & mask;
+
+        if (found)
+            return i * 64 + (unsigned)__builtin_ctzll(found);
+    }
+    return SAMPLES;
+}
+
+/* Each place whose bit is set. */
+#define samples_for_each(i, bits)                                                                  \
+    for (unsigned i = samples_find(bits, 0, true); i < SAMPLES; i = samples_find(bits, i + 1, true))
 
 /* Pairs of events back to back, on their way in an idle stream, where they are as far apart as the
  * host records them. Pairs behind kernels, which samples_end() sends after the first ones that
@@ -235,6 +260,9 @@ int64_t samples_oldest_ns(const struct samples *samples, const struct launch *wh
 /* Whether a kernel waits behind one before it in its stream. */
 bool samples_wait(const struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                   int64_t since_ns);
+
+/* It is seen running, and has since then. */
+void samples_note_started(struct samples *samples, struct sample *sample, int64_t since_ns);
 
 /* Of the kernels measured each time the one that has run longest, NULL when none runs. */
 struct sample *samples_leader(struct samples *samples);

@@ -154,6 +154,58 @@ static void where_marks_stay_out_it_is_measured_without(void **state)
     assert_true(sample && sample_has_company(sample));
 }
 
+/* Of one that runs: its start is done, its end is not. */
+static enum event_state query_running(void *gpu, void *event)
+{
+    const struct samples *samples = gpu;
+
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        if (samples->list[i].end == event)
+            return EVENT_NOT_YET;
+    }
+    return EVENT_DONE;
+}
+
+static void look_in_vain(struct samples *samples, const struct limiter_gpu *ops)
+{
+    unsigned looked = 0;
+    double length_ns;
+
+    assert_null(samples_next(samples, ops, samples, &looked, fake_now_ns, &length_ns));
+    assert_int_equal(looked, SAMPLES_POLLED);
+}
+
+static void each_look_goes_on_after_the_one_before(void **state)
+{
+    static const unsigned places[] = {0, 1, 62, 63, 64, 65, 127, 128, 190, 191};
+    static struct samples samples;
+    struct limiter_gpu ops = gpu_of_samples;
+    uint64_t kept[SAMPLE_WORDS] = {0xff000, 0, 0xff000};
+
+    (void)state;
+    ops.query = query_running;
+    begin_samples(&samples);
+    for (unsigned i = 0; i < ARRAY_SIZE(places); i++)
+        kept[places[i] / 64] |= UINT64_C(1) << (places[i] % 64);
+    for (unsigned i = 0; i < SAMPLES; i++)
+        assert_non_null(measure_in(&samples, 16, 0));
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        if (!(kept[i / 64] >> (i % 64) & 1))
+            samples_free(&samples, &samples.list[i]);
+    }
+    assert_memory_equal(samples.taken, kept, sizeof(kept));
+    assert_int_equal(samples.pending, 26);
+
+    look_in_vain(&samples, &ops);
+    assert_false(samples.list[140].started_ns);
+    assert_true(samples.list[128].started_ns);
+    look_in_vain(&samples, &ops); /* the rest, and the first ones again */
+    assert_memory_equal(samples.started, kept, sizeof(kept));
+    assert_ptr_equal(samples_leader(&samples), &samples.list[0]);
+    samples_free(&samples, &samples.list[0]);
+    assert_ptr_equal(samples_leader(&samples), &samples.list[1]);
+}
+
 static bool elapsed_5_s(void *gpu, void *from, void *to, double *ret_ms)
 {
     (void)gpu;
@@ -249,6 +301,7 @@ int main(void)
         cmocka_unit_test(a_launch_is_measured_whose_stream_ends),
         cmocka_unit_test(without_events_there_is_no_room),
         cmocka_unit_test(where_marks_stay_out_it_is_measured_without),
+        cmocka_unit_test(each_look_goes_on_after_the_one_before),
         cmocka_unit_test(the_base_is_recorded_anew_or_stays),
         cmocka_unit_test(of_a_long_launch_what_was_seen_busy_is_the_kernels),
     };

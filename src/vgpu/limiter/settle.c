@@ -58,7 +58,7 @@ void limiter_publish_owed(struct limiter *limiter)
 {
     int64_t owed = 0, since = INT64_MAX;
 
-    for (unsigned i = 0; i < SAMPLES && limiter->samples.always + limiter->samples.open; i++) {
+    samples_for_each (i, limiter->samples.taken) {
         const struct sample *sample = &limiter->samples.list[i];
 
         if (sample->state == SAMPLE_FREE || sample->kind != SAMPLE_ALWAYS)

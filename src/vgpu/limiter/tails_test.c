@@ -100,6 +100,7 @@ static void a_stream_with_a_young_measurement_needs_no_event(void **state)
 
     (void)state;
     fake_samples.pending = 1;
+    fake_samples.taken[0] = 1 << 7;
     fake_samples.list[7].state = SAMPLE_PENDING;
     fake_samples.list[7].kind = SAMPLE_ALWAYS;
     fake_samples.list[7].launch = begin_tail(&tails);
@@ -119,6 +120,7 @@ static void measurements_behind_a_long_kernel_do_not_hide_it(void **state)
 
     (void)state;
     fake_samples.pending = 2;
+    fake_samples.taken[0] = 3;
     for (unsigned i = 0; i < 2; i++) {
         fake_samples.list[i].state = SAMPLE_PENDING;
         fake_samples.list[i].kind = SAMPLE_DRAWN;
