@@ -221,7 +221,7 @@ static void who_is_held_up_in_a_launch_pays_for_what_it_ran(void **state)
                       cases[i].length_ns / 1e3, cases[i].held, result.share, result.charged);
         assert_true(result.share < CORES + OVER);
         assert_true(result.charged > result.share - 0.5);
-        assert_true(result.charged < result.share + (cases[i].length_ns < 1e6 ? 0.5 : 2));
+        assert_true(result.charged < result.share + (cases[i].length_ns < 1e6 ? 0.75 : 2));
     }
 }
 
@@ -233,7 +233,8 @@ static void who_holds_its_launches_up_pays_for_what_they_run(void **state)
         double length_ns;
         int64_t held_ns;
         bool early;
-    } cases[] = {{100e3, 80000, false}, {1e6, 500000, false}, {4e6, 3900000, false},
+    } cases[] = {{10e3, 8000, false},   {15e3, 12000, false}, {20e3, 20000, false},
+                 {100e3, 80000, false}, {1e6, 500000, false}, {4e6, 3900000, false},
                  {100e3, 80000, true},  {1e6, 500000, true},  {4e6, 3900000, true}};
 
     (void)state;
@@ -252,8 +253,9 @@ static void who_holds_its_launches_up_pays_for_what_they_run(void **state)
         print_message("%.0f us, each launch held for %.0f us%s: %.2f %%\n",
                       cases[i].length_ns / 1e3, (double)cases[i].held_ns / 1e3,
                       cases[i].early ? " before it is made" : "", share);
-        assert_true(share < CORES + (cases[i].length_ns < 1e6 ? 4 : OVER));
-        assert_true(share > CORES - UNDER);
+        assert_true(share < CORES + OVER);
+        /* Of what takes as little as its launch is told to a fifth how much of that it ran. */
+        assert_true(share > (cases[i].length_ns < 1e5 ? 0.8 * CORES : CORES - UNDER));
     }
 }
 

@@ -6,9 +6,7 @@
 /* Event times are floats of ms: exact to a microsecond for some seconds after their base. */
 #define BASE_NS (8 * NS_PER_S)
 
-/* A launch usually takes no longer than that (H100: 5 us). */
-#define LAUNCH_SURE_NS INT64_C(15000)
-#define LONG_LOOKS 64 /* that are remembered, of those that take longer */
+#define LOOKS_KEPT 64 /* of late */
 
 /* Behind so long a kernel the host is done with a pair of events before the device comes to it. */
 #define CALIBRATION_LEAST_NS 20e3
@@ -251,7 +249,6 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     sample->gap_ns = sample->held_ns = sample->after_ns = sample->over_ns = 0;
     sample->queued_ns = sample->called_ns = 0;
     sample->looks = sample->busy_looks = 0;
-    sample->long_looks = sample->long_busy = 0;
     sample->began_ns = sample->since_ns = now_ns;
     return sample;
 }
@@ -337,17 +334,15 @@ bool samples_may_run(const struct limiter_gpu *ops, void *gpu, const struct laun
            ops->is_captured(gpu, where) || !ops->is_idle(gpu, where);
 }
 
-static void look_at(struct sample *sample, bool may_run, int64_t now_ns)
+static void look_at(struct sample *sample, bool is_busy, int64_t now_ns)
 {
-    const bool is_long = now_ns - sample->recorded_ns >= LAUNCH_SURE_NS;
-
     sample->looks++;
-    sample->busy_looks += may_run;
-    sample->long_looks += is_long;
-    sample->long_busy += is_long && may_run;
+    sample->busy_looks += is_busy;
+    sample->looked_ns = now_ns;
+    sample->was_busy = is_busy;
 }
 
-void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu, int64_t now_ns)
+void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu)
 {
     samples_for_each (i, samples->taken) {
         struct sample *sample = &samples->list[i];
@@ -356,27 +351,28 @@ void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *
             continue;
         if (ops->query(gpu, sample->start) != EVENT_DONE)
             continue; /* what is busy is something before it */
-        look_at(sample, samples_may_run(ops, gpu, &sample->launch), now_ns);
+        look_at(sample, samples_may_run(ops, gpu, &sample->launch), ops->now_ns(gpu));
     }
+}
+
+void samples_note_returned(struct sample *sample, int64_t returned_ns)
+{
+    if (!sample->looks || sample->looked_ns < returned_ns)
+        return;
+    sample->looks--;
+    sample->busy_looks -= sample->was_busy;
 }
 
 /* Idle once: what nobody looked at is not the kernel's. */
 int64_t samples_gap_ns(struct samples *samples, const struct sample *sample, int64_t took_ns)
 {
-    const double unsure_ns = (double)MAX(took_ns - LAUNCH_SURE_NS, INT64_C(0));
-
-    samples->long_looks += sample->long_looks;
-    samples->long_busy += sample->long_busy;
-    if (samples->long_looks > LONG_LOOKS) {
-        samples->long_busy *= LONG_LOOKS / samples->long_looks;
-        samples->long_looks = LONG_LOOKS;
+    samples->looks += sample->looks;
+    samples->busy_looks += sample->busy_looks;
+    if (samples->looks > LOOKS_KEPT) {
+        samples->busy_looks *= LOOKS_KEPT / samples->looks;
+        samples->looks = LOOKS_KEPT;
     }
-    return took_ns - (int64_t)(unsure_ns * samples->long_busy / (samples->long_looks + 1));
-}
-
-double samples_wait_ns(const struct sample *sample)
-{
-    return sample->gap_ns > LAUNCH_SURE_NS ? (double)sample->gap_ns : 0;
+    return took_ns - (int64_t)((double)took_ns * samples->busy_looks / (samples->looks + 1));
 }
 
 static bool is_open_in(const struct sample *sample, const void *stream)

@@ -87,15 +87,15 @@ struct sample {
     int64_t issued_ns;           /* what the process had charged by then */
     bool was_idle;               /* its stream, so that the start ran at once */
     int64_t recorded_ns;         /* host clock, of its start */
-    int64_t called_ns;   /* host clock, when the driver was called: the kernel began later */
-    unsigned long_looks; /* those looks when it had not returned for longer than is usual, */
-    unsigned long_busy;  /* and at how many of these it was busy, or could not be looked at */
-    int64_t queued_ns;   /* host time from then until the kernel's queueing, where the start
-                            ran in between, but had to wait, too; 0: not so */
-    int64_t held_ns;     /* host time that recording took before the launch */
-    int64_t gap_ns;      /* host time between the start's execution and the kernel's queueing */
-    int64_t after_ns;    /* host time that recording took after the launch */
-    int64_t over_ns;     /* host clock, when it was over: its end was recorded later; 0: not so */
+    int64_t called_ns; /* host clock, when the driver was called: the kernel began later */
+    int64_t looked_ns; /* host clock, of the last of those looks, */
+    bool was_busy;     /* and what it found */
+    int64_t queued_ns; /* host time from then until the kernel's queueing, where the start
+                          ran in between, but had to wait, too; 0: not so */
+    int64_t held_ns;   /* host time that recording took before the launch */
+    int64_t gap_ns;    /* host time between the start's execution and the kernel's queueing */
+    int64_t after_ns;  /* host time that recording took after the launch */
+    int64_t over_ns;   /* host clock, when it was over: its end was recorded later; 0: not so */
 
     bool marks_are_old;  /* they are of a measurement before this one, and on their way yet */
     unsigned mark_count; /* recorded before the start, in other streams of ours */
@@ -112,9 +112,9 @@ struct samples {
     unsigned always; /* of them, those measured each time */
     unsigned next;   /* where the next look begins */
     int64_t polled_ns;
-    double long_looks, long_busy; /* of late, of launches whose kernel was not over */
-    double overhead_ns;           /* of a pair of events, calibrated; < 0: not yet */
-    unsigned behind;              /* calibrations behind a kernel, begun */
+    double looks, busy_looks; /* of late, of launches whose kernel was not over */
+    double overhead_ns;       /* of a pair of events, calibrated; < 0: not yet */
+    unsigned behind;          /* calibrations behind a kernel, begun */
     unsigned behind_tries;
     bool knows_behind; /* overhead_ns is of such */
     void *base;        /* absolute times are taken against it */
@@ -206,22 +206,20 @@ bool samples_may_run(const struct limiter_gpu *ops, void *gpu, const struct laun
 
 /* A look, at a moment that the program does not choose, at the streams of launches that have not
  * returned. */
-void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
-                  int64_t now_ns);
+void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
+
+/* The launch had returned by then: a look after that says nothing of it. */
+void samples_note_returned(struct sample *sample, int64_t returned_ns);
 
 /*
  * Of the host's time from the start's recording until the launch returned, what passed before the
- * kernel was queued. Of what is longer than usual nobody knows when that was: the host, or the
- * program, may have held the thread up before or after. How often the stream was busy meanwhile,
- * or could not be looked at, as the looks say of all such launches of late, is the part of that
- * which is the kernel's.
+ * kernel was queued. Of one nobody knows when that was: the host, or the program, may have held the
+ * thread up before or after. How often the stream was busy meanwhile, or could not be looked at, as
+ * the looks say of all such launches of late, is the part of that which is the kernel's. (While 15
+ * us of each launch passed for the host's, whoever kept his launches for as long as a kernel of 15
+ * us takes had all of the card.)
  */
 int64_t samples_gap_ns(struct samples *samples, const struct sample *sample, int64_t took_ns);
-
-/* For how long the kernel waited for the host, where that was longer than usual; else 0. (Without
- * what is usual their intervals would cover each other less, and kernels in four streams be charged
- * a hundredth too much.) */
-double samples_wait_ns(const struct sample *sample);
 
 /* Whether a launch into the stream has begun and not returned. */
 bool samples_are_open_in(const struct samples *samples, const void *stream);

@@ -127,7 +127,7 @@ static bool ran_queued(const struct limiter *limiter, const struct sample *sampl
 {
     if (!ran(limiter, sample, ret_interval))
         return false;
-    ret_interval->start_ms = MIN(ret_interval->start_ms + samples_wait_ns(sample) / 1e6,
+    ret_interval->start_ms = MIN(ret_interval->start_ms + (double)sample->gap_ns / 1e6,
                                  ret_interval->end_ms - COSTS_LEAST_NS / 1e6);
     return true;
 }
@@ -162,7 +162,7 @@ static double take_company_ns(struct limiter *limiter, const struct sample *samp
 {
     const double length_ns = (interval.end_ms - interval.start_ms) * 1e6;
     struct company company = samples_company(&limiter->samples, limiter->ops, limiter->gpu, sample);
-    const double gap_ns = samples_wait_ns(sample);
+    const double gap_ns = (double)sample->gap_ns;
     double running_ns = MIN(MAX(company.running_ns - gap_ns, 0.0), length_ns);
 
     /* Where nobody measures it. */
@@ -421,7 +421,7 @@ void limiter_look(struct limiter *limiter)
     const double sure = answered < PRESENCE_FIRST ? answered / (answered + SURE_PROBES) : 1;
     bool busy;
 
-    samples_look(&limiter->samples, limiter->ops, limiter->gpu, now_ns);
+    samples_look(&limiter->samples, limiter->ops, limiter->gpu);
     if (!limiter->draws_lots || !share_is_limited(limiter->share) ||
         !are_side_by_side(limiter, now_ns, &busy))
         return;

@@ -48,11 +48,10 @@ void trace_note_waits(struct process *process, int64_t since_ns)
     process->debt = trace_debt_of(&process->region, &process->share.own, world->now_ns);
 }
 
-static void launch_now(struct world *world, struct thread *thread)
+static void queue(struct world *world, struct thread *thread)
 {
     struct process *process = thread->process;
 
-    world->now_ns += LAUNCH_NS;
     trace_launch(&world->device, process->context, trace_stream_of(&thread->launch),
                  thread->length_ns, trace_waits_for(process, thread), world->now_ns);
 }
@@ -77,19 +76,21 @@ static void relay(struct thread *thread)
     thread->cache = (struct launch_cache){0};
 }
 
-/* The launch is made: its thread goes on, or waits for its kernel, or the host keeps it. False when
+/* The launch is made: its thread goes on, or waits for its kernel, or the host keeps it. Where
+ * others are about, or a look at it is to find it so, the kernel is not queued at once. False when
  * the launch has not returned. */
 static bool launches(struct world *world, struct thread *thread)
 {
     const struct program *program = &thread->process->program;
-    bool is_held_up = program->held && trace_draw_below(world, program->held) == 0;
+    const bool is_held_up = program->held && trace_draw_below(world, program->held) == 0;
 
-    thread->is_early = is_held_up && program->held_early;
-    if (!thread->is_early)
-        launch_now(world, thread);
-    thread->in_launch = program->blocking || is_held_up;
-    if (thread->in_launch)
-        thread->at_ns = program->blocking ? NEVER : world->now_ns + program->held_ns;
+    thread->is_early = is_held_up ? program->held_early : program->blocking || program->threads > 1;
+    thread->in_launch = thread->is_early || is_held_up;
+    thread->at_ns = world->now_ns + LAUNCH_NS + (is_held_up ? program->held_ns : 0);
+    if (thread->is_early)
+        return false;
+    world->now_ns += LAUNCH_NS;
+    queue(world, thread);
     return !thread->in_launch;
 }
 
@@ -160,11 +161,17 @@ void trace_step_thread(struct world *world, struct thread *thread)
 {
     struct process *process = thread->process;
     int64_t until_ns = 0;
+    bool is_queued;
 
     if (thread->in_launch) {
-        if (thread->is_early)
-            launch_now(world, thread);
-        end_launch(world, thread);
+        is_queued = !thread->is_early;
+        thread->is_early = false;
+        if (!is_queued)
+            queue(world, thread);
+        if (!is_queued && process->program.blocking)
+            thread->at_ns = NEVER;
+        else
+            end_launch(world, thread);
         return;
     }
     if (!thread->has_launch && begins_capture(world, thread))

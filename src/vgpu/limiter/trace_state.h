@@ -32,7 +32,7 @@ struct thread {
     struct waiting waiting;
     int64_t at_ns;   /* when it goes on; NEVER: when its streams are done */
     bool has_launch; /* chosen, and held up */
-    bool in_launch;  /* a blocking one, or one that the host keeps */
+    bool in_launch;  /* its launch has not returned */
     bool is_early;   /* and its kernel is not queued yet */
     struct ticket ticket;
     struct launch launch;
