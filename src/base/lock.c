@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/lock.h"
 
+#include <signal.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "base/glibc.h"
 
 static __thread struct {
@@ -58,5 +63,42 @@ void lock_write(pthread_rwlock_t *lock)
 void unlock_rwlock(pthread_rwlock_t *lock)
 {
     (void)pthread_rwlock_unlock(lock);
+    lock_release_cancel();
+}
+
+/* Signals */
+
+static __thread struct {
+    unsigned depth;
+    uint64_t before;
+} signals __attribute__((tls_model("initial-exec")));
+
+#define SIGNAL_BIT(number) (UINT64_C(1) << ((number)-1))
+
+static const uint64_t of_faults = SIGNAL_BIT(SIGSEGV) | SIGNAL_BIT(SIGBUS) | SIGNAL_BIT(SIGFPE) |
+                                  SIGNAL_BIT(SIGILL) | SIGNAL_BIT(SIGTRAP) | SIGNAL_BIT(SIGSYS);
+
+/* By the system call: libc leaves out two that are its own, and a program may send those, too. */
+static void set_mask(int how, uint64_t mask, uint64_t *ret_before)
+{
+    (void)syscall(SYS_rt_sigprocmask, how, &mask, ret_before, sizeof(mask));
+}
+
+void lock_hold_signals(void)
+{
+    lock_hold_cancel();
+    if (signals.depth++ == 0)
+        set_mask(SIG_BLOCK, ~of_faults, &signals.before);
+}
+
+void lock_hold_faults(void)
+{
+    set_mask(SIG_BLOCK, of_faults, NULL);
+}
+
+void lock_release_signals(void)
+{
+    if (--signals.depth == 0)
+        set_mask(SIG_SETMASK, signals.before, NULL);
     lock_release_cancel();
 }

@@ -26,3 +26,14 @@ void unlock_mutex(pthread_mutex_t *mutex);
 void lock_read(pthread_rwlock_t *lock);
 void lock_write(pthread_rwlock_t *lock);
 void unlock_rwlock(pthread_rwlock_t *lock);
+
+/*
+ * For what a program must not keep half done, as memory beyond its limit that is about to be given
+ * back: a signal's handler of its own could stop the thread in it, for ever. From the first call to
+ * the last release no signal reaches the thread, nor is it cancelled, but for those that faults
+ * raise, which what is called may rely on; from lock_hold_faults() on, after that, neither do they:
+ * a fault then ends the program. Two or three system calls. For rare paths.
+ */
+void lock_hold_signals(void);
+void lock_hold_faults(void);
+void lock_release_signals(void);

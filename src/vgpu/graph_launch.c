@@ -190,6 +190,7 @@ static CUresult try_upload(const struct graph_demand *demand, CUgraphExec exec, 
     CUresult result = upload(exec, stream, per_thread);
     bool fits = true;
 
+    lock_hold_faults();
     for (unsigned i = 0; i < vgpu.device_count; i++) {
         if (demand->bytes[i] && !take_in(&vgpu.devices[i]))
             fits = false;
@@ -213,12 +214,15 @@ static CUresult upload_within_limit(const struct graph_demand *demand, CUgraphEx
         if (demand->bytes[i] && !may_fit(&vgpu.devices[i], demand->largest[i]))
             return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (region_try(&vgpu.region) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = try_upload(demand, exec, stream, per_thread);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+    lock_hold_signals();
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (region_try(&vgpu.region) == 0) {
         result = try_upload(demand, exec, stream, per_thread);
-    region_tried(&vgpu.region);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY)
+            result = try_upload(demand, exec, stream, per_thread);
+        region_tried(&vgpu.region);
+    }
+    lock_release_signals();
     return result;
 }
 

@@ -105,7 +105,8 @@ static bool begin_locked(struct overhead *overhead)
 static void say_no_room(const struct overhead *overhead, uint64_t units)
 {
     if (overhead->of == OVERHEAD_CONTEXT)
-        vgpu_say(VGPU_WORD_CONTEXT, "%s: a context takes %llu MiB, and the limit has no room for it",
+        vgpu_say(VGPU_WORD_CONTEXT,
+                 "%s: a context takes %llu MiB, and the limit has no room for it",
                  overhead->device->uuid, (unsigned long long)(units * LEDGER_UNIT >> 20));
 }
 
@@ -121,13 +122,13 @@ bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum 
         overhead->charged = context_units(device);
     }
 
-    lock_hold_cancel();
+    lock_hold_signals();
     hidden_lock();
     granted = begin_locked(overhead);
     hidden_unlock();
     if (granted)
         return true;
-    lock_release_cancel();
+    lock_release_signals();
     vgpu_count_refusal(device, (enum region_refusal)kind_of(of));
     say_no_room(overhead, overhead->charged);
     end_first(overhead);
@@ -211,13 +212,14 @@ enum overhead_outcome overhead_end(struct overhead *overhead, bool made, uint64_
     enum overhead_outcome outcome;
 
     *ret_units = 0;
+    lock_hold_faults();
     hidden_lock();
     outcome = end_locked(overhead, made, ret_units);
     overhead->refused = outcome == OVERHEAD_REFUSED;
     hidden_account(overhead->device)->under_way += overhead->refused;
     hidden_unlock();
     if (!overhead->refused)
-        lock_release_cancel();
+        lock_release_signals();
     end_first(overhead);
     if (overhead->refused)
         vgpu_count_refusal(overhead->device, (enum region_refusal)kind_of(overhead->of));
@@ -282,5 +284,5 @@ void overhead_undone(const struct overhead *overhead, uint64_t units)
     gone_locked(overhead->device, units, 0);
     hidden_unlock();
     if (overhead->refused)
-        lock_release_cancel();
+        lock_release_signals();
 }

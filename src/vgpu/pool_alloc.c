@@ -124,11 +124,14 @@ static bool may_reuse(struct pool *pool, uint64_t bytes)
 
 static bool begin_try(struct taking *taking)
 {
+    lock_hold_signals();
     lock_mutex(&trying);
     taking->tries = region_try(&vgpu.region) == 0;
-    if (!taking->tries)
-        unlock_mutex(&trying);
-    return taking->tries;
+    if (taking->tries)
+        return true;
+    unlock_mutex(&trying);
+    lock_release_signals();
+    return false;
 }
 
 static void end_try(const struct taking *taking)
@@ -137,6 +140,7 @@ static void end_try(const struct taking *taking)
         return;
     region_tried(&vgpu.region);
     unlock_mutex(&trying);
+    lock_release_signals();
 }
 
 static void note_failure(struct pool *pool, uint64_t bytes)
@@ -334,6 +338,8 @@ static CUresult take_known(CUdeviceptr *ptr, size_t bytes, struct pool *pool,
     if (!prepare(&taking, in_chunks(bytes, LEDGER_UNIT)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = order->driver(&taken, bytes, order->pool, order->stream);
+    if (taking.tries)
+        lock_hold_faults();
     *ret_full = result == CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS)
         result = finish(&taking, bytes, taken, order->stream);

@@ -231,6 +231,7 @@ static const struct verb verbs[] = {
     {"work", verb_work},
     {"threads", verb_threads},
     {"beside", verb_beside},
+    {"stopped", verb_stopped},
     {"squeeze", verb_squeeze},
     {"churn", verb_churn},
     {"say", verb_say},

@@ -506,6 +506,17 @@ def beside_a_load():
     end(running)
 
 
+def stopped():
+    """Code that has no room is unloaded at once: no signal of the program's own keeps the thread from that."""
+    machine = Machine(memory=40 * GIB, driver={"loading": "eager"})
+    environment = limited_environment(machine, memory=1 * GIB)
+    running = begin("init create stopped=3000 say wait", environment)
+    said = heard(running)
+    check_equal(said.get("codes"), [0] * 3, "the thread is stopped with none of it in its hands")
+    check_equal(machine.used(running.pid), CONTEXT, "and none of it stays on the card")
+    end(running)
+
+
 def restored():
     """A process that comes back from a checkpoint comes back to the devices on which it is charged."""
     machine = Machine(gpus=2)
@@ -530,7 +541,7 @@ def bystanders():
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_over, stack_within, stack_set_down, stack_of_another, attached, attached_primary, unseen_primary, primary_retains]
 every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
-every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, restored, bystanders]
+every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, stopped, restored, bystanders]
 if __name__ == "__main__":
     for test in [tests[name] for name in sys.argv[1:]] or every:
         print(f"-- {test.__name__}")

@@ -206,3 +206,65 @@ int verb_beside(const char *argument)
     answered(wrong);
     return 0;
 }
+
+/* Who loads code that has no room, and is stopped by a signal once he has it. */
+#define STACK_WORDS 2048
+
+static _Atomic bool loads, stopped;
+
+/* Its handle lies on the stack. */
+static void stop_with_code(int signal)
+{
+    const uintptr_t *words = __builtin_frame_address(0);
+    const struct timespec second = {.tv_sec = 1};
+
+    (void)signal;
+    for (unsigned i = 0; loads && i < STACK_WORDS; i++) {
+        cu_handle found, function;
+
+        memcpy(&found, &words[i], sizeof(found));
+        if (words[i] < PAGE || cu.function(&function, found, "spin") != CU_OK)
+            continue;
+        for (stopped = true;;)
+            nanosleep(&second, NULL);
+    }
+}
+
+static void *load_too_much(void *image)
+{
+    cu_handle own;
+
+    cu.set_current(shared);
+    while (!enough) {
+        loads = true;
+        wrong |= cu.load(&own, image) == CU_OK;
+        loads = false;
+    }
+    return NULL;
+}
+
+/* So many milliseconds, or until that is done. Says whether it was, or anything was loaded. */
+int verb_stopped(const char *argument)
+{
+    const struct sigaction action = {.sa_handler = stop_with_code};
+    static char image[128];
+    pthread_t thread;
+
+    snprintf(image, sizeof(image), "%s", image_of("3000M"));
+    cu.current(&shared);
+    sigaction(SIGUSR1, &action, NULL);
+    alarm(20); /* who is stopped may hold locks */
+    pthread_create(&thread, NULL, load_too_much, image);
+    for (uint64_t i = 0; i < number(argument) * 5 && !stopped; i++) {
+        const struct timespec moment = {.tv_nsec = 200000};
+
+        nanosleep(&moment, NULL);
+        pthread_kill(thread, SIGUSR1);
+    }
+    enough = true;
+    if (!stopped)
+        pthread_join(thread, NULL);
+    alarm(0);
+    answered(stopped + 2 * wrong);
+    return 0;
+}

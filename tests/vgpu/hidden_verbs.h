@@ -110,3 +110,4 @@ int verb_threads(const char *argument);
 int verb_squeeze(const char *argument);
 int verb_cramped(const char *argument);
 int verb_beside(const char *argument);
+int verb_stopped(const char *argument);
