@@ -14,7 +14,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/glibc.h"
@@ -134,6 +136,15 @@ static void sleep_until_woken(void)
     unlock_mutex(&starting);
 }
 
+/* The signal that libc cancels threads by: whoever sends it ends this one in its next sleep, whether
+ * it may be cancelled or not. libc's own functions do not block it. */
+static void be_uncancelled(void)
+{
+    static const uint64_t signal = UINT64_C(1) << (32 - 1); /* SIGCANCEL; 33 is for setuid() */
+
+    (void)syscall(SYS_rt_sigprocmask, SIG_BLOCK, &signal, NULL, sizeof(signal));
+}
+
 /* Before it sleeps it says so, and looks once more: who launches either sees that, or is seen. */
 static void *watch(void *unused)
 {
@@ -141,6 +152,7 @@ static void *watch(void *unused)
     bool is_active, rests = false;
 
     (void)unused;
+    be_uncancelled();
     /* This thread's sleeps only: its answers are to be read when they are due. */
     (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     while (now_ns = clock_now_ns(), look(&is_active)) {

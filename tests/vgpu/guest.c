@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -533,6 +534,32 @@ static int verb_cancel(const char *argument)
     return 0;
 }
 
+/* Sends all other threads what libc cancels by, whose handler is there once one was cancelled. Says
+ * how many of them are left. */
+static int verb_cancel_others(const char *argument)
+{
+    struct dirent *entry;
+    int left = -1;
+
+    (void)argument;
+    for (int round = 0; round < 2; round++) {
+        DIR *tasks = opendir("/proc/self/task");
+
+        left = -1; /* this thread is none of them */
+        while ((entry = readdir(tasks))) {
+            pid_t thread = atoi(entry->d_name);
+
+            left += thread > 0;
+            if (thread > 0 && thread != gettid() && round == 0)
+                (void)syscall(SYS_tgkill, getpid(), thread, 32);
+        }
+        closedir(tasks);
+        usleep(200000);
+    }
+    last_code = left;
+    return 0;
+}
+
 static struct {
     nvml_void_fn *init;
     nvml_handle_fn *handle;
@@ -800,6 +827,7 @@ static const struct verb verbs[] = {
     {"exec", verb_exec},
     {"threads", verb_threads},
     {"cancel", verb_cancel},
+    {"cancel-others", verb_cancel_others},
     {"small-stack", verb_small_stack},
     {"fork-in-thread", verb_fork_in_thread},
     {"remember", verb_remember},

@@ -140,6 +140,9 @@ def cancel():
         check_equal((ended.returncode, [one["code"] for one in said(ended)]), (0, [0]), "threads that are cancelled leave no lock behind")
     except subprocess.TimeoutExpired:
         check(False, "threads that are cancelled leave no lock behind", "the next one waits for ever")
+    ended = guest("init cancel=1 launch=10 say cancel-others say launch=10 say", bare_environment(machine, LD_PRELOAD=library, CUDA_VISIBLE_DEVICES=uuid))
+    codes = [one["code"] for one in said(ended)]
+    check(ended.returncode == 0 and len(codes) == 3 and codes[1] > 0 and codes[2] == 0, "the library's own thread is not cancelled", codes, ended.stderr)
 
 
 def habit_small_stack():
