@@ -55,6 +55,12 @@ uint32_t given_new(void)
     return atomic_fetch_add(&last_id, 1) + 1;
 }
 
+/* What a program may lack for a moment. */
+static bool is_shortage(int r)
+{
+    return r == -EMFILE || r == -ENFILE || r == -ENOMEM;
+}
+
 /* The set */
 
 static int add(int fd, uint32_t id)
@@ -64,17 +70,17 @@ static int add(int fd, uint32_t id)
     return epoll_ctl(set.fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
-/* Under a number of ours, since a set has a file once for each number. The entry stays when that is
- * closed, as long as the file is open. */
-static int add_copy(int fd, uint32_t id, unsigned most)
+/* A set has a file once for each number: one that it has is added under another number, too. The
+ * entry stays when that is closed, as long as the file is open. */
+static int add_again(int fd, uint32_t id, unsigned most)
 {
-    AUTOCLOSE int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    int r;
+    AUTOCLOSE int copy = -1;
+    int r = add(fd, id);
 
-    if (copy < 0)
-        return -errno;
-    r = add(copy, id);
-    return r == -EEXIST && most ? add_copy(fd, id, most - 1) : r;
+    if (r != -EEXIST || !most)
+        return r;
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    return copy < 0 ? -errno : add_again(copy, id, most - 1);
 }
 
 static uint32_t new_tag(void)
@@ -87,18 +93,24 @@ static uint32_t new_tag(void)
     return word;
 }
 
-static bool make_set(void)
+static int make_set(void)
 {
+    int r;
+
     if (set.fd >= 0)
-        return true;
+        return 0;
     tag = new_tag();
-    if (kept_take(&set, epoll_create1(EPOLL_CLOEXEC)) < 0)
-        return false;
-    if (kept_take(&sentinel, eventfd(0, EFD_CLOEXEC)) == 0 && add(sentinel.fd, SENTINEL) == 0)
-        return true;
+    r = kept_take(&set, epoll_create1(EPOLL_CLOEXEC));
+    if (r < 0)
+        return r;
+    r = kept_take(&sentinel, eventfd(0, EFD_CLOEXEC));
+    if (r == 0)
+        r = add(sentinel.fd, SENTINEL);
+    if (r == 0)
+        return 0;
     kept_close(&sentinel);
     kept_close(&set);
-    return false;
+    return r;
 }
 
 uint32_t given_line(const char *line, uint32_t of_tag)
@@ -138,7 +150,7 @@ static char *note_lines(char *text, bool *sentinel_seen)
     return text;
 }
 
-static bool read_lines(int fd)
+static int read_lines(int fd)
 {
     bool sentinel_seen = false;
     char text[1024];
@@ -153,20 +165,22 @@ static bool read_lines(int fd)
         rest = strlen(from);
         memmove(text, from, rest + 1);
     }
-    return n == 0 && sentinel_seen;
+    if (n < 0)
+        return -errno;
+    return sentinel_seen ? 0 : -ESTALE;
 }
 
-/* False: the set is not ours any more, or can't be read. */
-static bool read_set(void)
+/* -ESTALE: the set is not ours any more. */
+static int read_set(void)
 {
     AUTOCLOSE int fd = -1;
     char path[64];
 
     if (!kept_is_open(&set))
-        return false;
+        return -ESTALE;
     (void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", set.fd);
     fd = open(path, O_RDONLY | O_CLOEXEC);
-    return fd >= 0 && read_lines(fd);
+    return fd < 0 ? -errno : read_lines(fd);
 }
 
 /* Records */
@@ -182,17 +196,29 @@ static struct record *record_of(uint32_t id, unsigned device)
     return record;
 }
 
-static void watch_locked(int fd, uint32_t id, unsigned device)
+static bool watch_locked(int fd, uint32_t id, unsigned device)
 {
-    if (!lost && (!make_set() || add_copy(fd, id, SAME_FILE_MOST) < 0 || !record_of(id, device)))
-        lost = true;
+    int r;
+
+    if (lost)
+        return true;
+    r = make_set();
+    if (r == 0)
+        r = add_again(fd, id, SAME_FILE_MOST);
+    if (is_shortage(r))
+        return false;
+    lost = r < 0 || !record_of(id, device);
+    return true;
 }
 
-void given_watch(int fd, uint32_t id, unsigned device)
+bool given_watch(int fd, uint32_t id, unsigned device)
 {
+    bool watched;
+
     lock_mutex(&lock);
-    watch_locked(fd, id, device);
+    watched = watch_locked(fd, id, device);
     unlock_mutex(&lock);
+    return watched;
 }
 
 static void count_begun(uint32_t id, unsigned device, int more)
@@ -255,16 +281,19 @@ static uint64_t drop_closed(unsigned device)
     return units;
 }
 
+/* What can't be looked at now counts as open until the next look. */
 static uint64_t look_locked(unsigned device)
 {
     uint64_t units;
+    int r;
 
     if (!count || lost)
         return 0;
     for (unsigned i = 0; i < count; i++)
         records[i].open = false;
-    lost = set.fd >= 0 && !read_set();
-    if (lost)
+    r = set.fd >= 0 ? read_set() : 0;
+    lost = r < 0 && !is_shortage(r);
+    if (r < 0)
         return 0;
     units = drop_closed(device);
     atomic_fetch_sub(&kept_units[device], units);

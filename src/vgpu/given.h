@@ -11,7 +11,8 @@
  * When that is only the kernel knows: they are sent to others, and kept on their way there. It
  * drops a file from an epoll set as the file's last descriptor goes, in whichever process
  * (epoll(7)), and says in fdinfo what is in a set; so a set of ours, which nobody waits for, holds
- * them all. Where it can't be seen they count as open until the process ends.
+ * them all. Where it can't be seen they count as open until the process ends; where the
+ * process lacks descriptors or memory to look by, until it has them.
  */
 
 #include <stdbool.h>
@@ -27,8 +28,9 @@ static inline uint32_t given_any(unsigned device)
 /* An id for the descriptors of one piece of memory. */
 uint32_t given_new(void);
 
-/* A descriptor of memory on the device was made. It stays the caller's. */
-void given_watch(int fd, uint32_t id, unsigned device);
+/* A descriptor of memory on the device was made. It stays the caller's. False: the process lacks
+ * descriptors or memory by which to see its end, as it may not later; nobody may get it then. */
+bool given_watch(int fd, uint32_t id, unsigned device);
 
 /* Until the second one memory of that id counts as given out: for the time in which a descriptor is
  * made. */

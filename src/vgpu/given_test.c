@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,7 +37,7 @@ static int make(uint32_t id)
     int fd = eventfd(0, EFD_CLOEXEC);
 
     assert_true(fd >= 0);
-    given_watch(fd, id, DEVICE);
+    assert_true(given_watch(fd, id, DEVICE));
     return fd;
 }
 
@@ -90,8 +91,8 @@ static void a_file_of_several_ids(void **state)
     int fd = make(ids[0]);
 
     (void)state;
-    given_watch(fd, ids[1], DEVICE);
-    given_watch(fd, ids[2], DEVICE);
+    assert_true(given_watch(fd, ids[1], DEVICE));
+    assert_true(given_watch(fd, ids[2], DEVICE));
     for (unsigned i = 0; i < 3; i++)
         assert_true(given_keep(ids[i], DEVICE, UNITS));
     assert_int_equal(given_look(DEVICE), 0);
@@ -192,6 +193,79 @@ static void what_is_being_given_is_kept(void **state)
     assert_int_equal(given_look(DEVICE), UNITS);
 }
 
+/* Leaves so many descriptors; returns what was before. */
+static struct rlimit leave(unsigned descriptors)
+{
+    struct rlimit all, few;
+    int end = 0;
+
+    while (fcntl(end, F_GETFD) >= 0 || descriptors--)
+        end++;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    few = (struct rlimit){.rlim_cur = (rlim_t)end, .rlim_max = all.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    return all;
+}
+
+static bool watch_with(unsigned descriptors, int fd, uint32_t id)
+{
+    struct rlimit all = leave(descriptors);
+    bool watched = given_watch(fd, id, DEVICE);
+
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    return watched;
+}
+
+static void the_first_one_needs_two_more(void **state)
+{
+    uint32_t id = given_new();
+    int fd = eventfd(0, EFD_CLOEXEC);
+
+    (void)state;
+    assert_false(watch_with(0, fd, id));
+    assert_false(watch_with(1, fd, id));
+    assert_false(given_keep(id, DEVICE, UNITS));
+    assert_true(watch_with(2, fd, id));
+    assert_true(given_keep(id, DEVICE, UNITS));
+    assert_int_equal(given_look(DEVICE), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(given_look(DEVICE), UNITS);
+}
+
+static void later_ones_need_no_more(void **state)
+{
+    uint32_t ids[] = {given_new(), given_new(), given_new()};
+    int first = make(ids[0]), fd = eventfd(0, EFD_CLOEXEC);
+
+    (void)state;
+    assert_true(watch_with(0, fd, ids[1]));
+    assert_false(watch_with(0, fd, ids[2])); /* a second id of one file does */
+    assert_true(given_keep(ids[1], DEVICE, UNITS));
+    assert_false(given_keep(ids[2], DEVICE, UNITS));
+    assert_int_equal(given_look(DEVICE), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(given_look(DEVICE), UNITS);
+    assert_int_equal(close(first), 0);
+}
+
+/* Until there is a descriptor to look by. */
+static void what_cannot_be_looked_at_is_open(void **state)
+{
+    uint32_t id = given_new();
+    int fd = make(id);
+    struct rlimit all;
+
+    (void)state;
+    assert_true(given_keep(id, DEVICE, UNITS));
+    assert_int_equal(close(fd), 0);
+    all = leave(0);
+    assert_int_equal(given_look(DEVICE), 0);
+    assert_int_equal(given_units(DEVICE), UNITS);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    assert_int_equal(given_look(DEVICE), UNITS);
+    assert_int_equal(given_units(DEVICE), 0);
+}
+
 /* A file that can't be in a set, and a set that the program closed: nothing is known any more. */
 static void what_is_not_seen_is_open(void **state)
 {
@@ -199,7 +273,7 @@ static void what_is_not_seen_is_open(void **state)
     int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 
     (void)state;
-    given_watch(fd, id, DEVICE);
+    assert_true(given_watch(fd, id, DEVICE));
     assert_int_equal(close(fd), 0);
     assert_true(given_keep(id, DEVICE, UNITS));
     assert_int_equal(given_look(DEVICE), 0);
@@ -239,6 +313,9 @@ int main(void)
         cmocka_unit_test_setup(one_in_another_process_is_open, begin),
         cmocka_unit_test_setup(many_are_all_seen, begin),
         cmocka_unit_test_setup(what_is_being_given_is_kept, begin),
+        cmocka_unit_test_setup(the_first_one_needs_two_more, begin),
+        cmocka_unit_test_setup(later_ones_need_no_more, begin),
+        cmocka_unit_test_setup(what_cannot_be_looked_at_is_open, begin),
         cmocka_unit_test_setup(what_is_not_seen_is_open, begin),
         cmocka_unit_test_setup(a_set_that_was_replaced_tells_nothing, begin),
     };

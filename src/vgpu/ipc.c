@@ -80,21 +80,40 @@ static CUdeviceptr base_of(CUdeviceptr ptr)
     return REAL(cuMemGetAddressRange_v2)(&base, &bytes, ptr) == CUDA_SUCCESS ? base : ptr;
 }
 
+struct dma_buf {
+    ipc_give_fn driver;
+    const void *data;
+    unsigned device;
+};
+
+/* As a driver's call: where it can't be watched, what was changed for it is undone. The caller
+ * closes it then. */
+static CUresult give_watched(void *ret_fd, const void *data)
+{
+    const struct dma_buf *buf = data;
+    CUresult result = buf->driver(ret_fd, buf->data);
+
+    if (result == CUDA_SUCCESS &&
+        !given_watch(*(const int *)ret_fd, given_any(buf->device), buf->device))
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    return result;
+}
+
 /* Noted before, so that a free does not discharge it, and after: then it is what was given. */
 CUresult ipc_give_dma_buf(CUdeviceptr ptr, ipc_give_fn driver, int *ret_fd, const void *data,
                           bool *ret_ours)
 {
     const CUdeviceptr base = base_of(ptr);
     struct allocation entry = {0};
+    struct dma_buf buf;
     CUresult result;
 
     (void)allocations_look(ALLOCATION_ADDRESS, base, &entry);
+    buf = (struct dma_buf){driver, data, entry.device};
     given_begin(given_any(entry.device), entry.device);
     (void)allocations_keep(ALLOCATION_ADDRESS, base, true);
-    result = give(driver, ret_fd, data, base);
+    result = give(give_watched, ret_fd, &buf, base);
     *ret_ours = allocations_keep(ALLOCATION_ADDRESS, base, entry.kept || result == CUDA_SUCCESS);
-    if (result == CUDA_SUCCESS)
-        given_watch(*ret_fd, given_any(entry.device), entry.device);
     given_end(given_any(entry.device), entry.device);
     return result;
 }

@@ -70,12 +70,12 @@ void virtual_mark_descriptor(int fd)
     (void)fcntl(fd, F_SETOWN, own_pid());
 }
 
-/* With the lock held. */
-static void watch_descriptor(int fd, struct reference_row *row)
+/* With the lock held. False: as given_watch(). */
+static bool watch_descriptor(int fd, struct reference_row *row)
 {
     if (!row->given)
         row->given = given_new();
-    given_watch(fd, row->given, row->device);
+    return given_watch(fd, row->given, row->device);
 }
 
 /* Whether no descriptor is made of what came as one. */
@@ -86,7 +86,8 @@ static bool refuses_import(const struct reference_row *row, const char *name)
                         "nobody could tell when memory that was imported has gone");
 }
 
-/* With the lock held. What is given out of memory that nobody was given yet is closed again. */
+/* With the lock held. What is given out of memory that nobody was given yet is closed again, and so
+ * is what can't be watched for lack of descriptors: a driver that lacks them answers the same. */
 static CUresult export_fd(int *ret_fd, CUmemGenericAllocationHandle handle,
                           CUmemAllocationHandleType type, unsigned long long flags)
 {
@@ -102,8 +103,8 @@ static CUresult export_fd(int *ret_fd, CUmemGenericAllocationHandle handle,
     if (refuses_import(row, "cuMemExportToShareableHandle"))
         return CUDA_ERROR_NOT_SUPPORTED;
     virtual_mark_descriptor(fd);
-    if (row)
-        watch_descriptor(fd, row);
+    if (row && !watch_descriptor(fd, row))
+        return CUDA_ERROR_OPERATING_SYSTEM;
     *ret_fd = take_fd(&fd);
     return CUDA_SUCCESS;
 }
@@ -144,8 +145,8 @@ static bool refuses_mapped(CUdeviceptr ptr, size_t bytes, const char *name)
     return false;
 }
 
-/* With the lock held: the descriptor is of all that is mapped there. */
-static void watch_mapped(CUdeviceptr ptr, size_t bytes, int fd)
+/* With the lock held: the descriptor is of all that is mapped there. False: as given_watch(). */
+static bool watch_mapped(CUdeviceptr ptr, size_t bytes, int fd)
 {
     const struct reference_row *row;
 
@@ -154,9 +155,19 @@ static void watch_mapped(CUdeviceptr ptr, size_t bytes, int fd)
 
         if (!made)
             continue;
+        if (!watch_descriptor(fd, made))
+            return false;
         made->shared = true;
-        watch_descriptor(fd, made);
     }
+    return true;
+}
+
+/* With the lock held. What is not CUDA_SUCCESS: the caller closes the descriptor. */
+static CUresult share_mapped(CUdeviceptr ptr, size_t bytes, int fd)
+{
+    if (refuses_mapped(ptr, bytes, "cuMemGetHandleForAddressRange"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return watch_mapped(ptr, bytes, fd) ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver, int *ret_fd,
@@ -169,11 +180,8 @@ bool virtual_give_dma_buf(CUdeviceptr ptr, size_t bytes, virtual_give_fn driver,
     mapped = virtual_next_mapping(ptr, bytes, &at) != NULL;
     if (mapped)
         *ret_result = driver(ret_fd, data);
-    if (mapped && *ret_result == CUDA_SUCCESS &&
-        refuses_mapped(ptr, bytes, "cuMemGetHandleForAddressRange"))
-        *ret_result = CUDA_ERROR_NOT_SUPPORTED; /* the caller closes it */
-    else if (mapped && *ret_result == CUDA_SUCCESS)
-        watch_mapped(ptr, bytes, *ret_fd);
+    if (mapped && *ret_result == CUDA_SUCCESS)
+        *ret_result = share_mapped(ptr, bytes, *ret_fd);
     unlock_mutex(&virtual_rows.lock);
     return mapped;
 }

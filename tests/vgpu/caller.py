@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program that makes the driver calls it is told, one at a time: anything.c, for tests that know what comes next."""
 
+import os
+import resource
 import struct
 import subprocess
 
@@ -12,7 +14,7 @@ KINDS = "special context stream event module function library kernel graph exec 
 KINDS = KINDS.split()
 DEVICE, HOST, HOST_NUMA = 1, 2, 3
 POSIX_FD = 1
-INVALID_VALUE, OUT_OF_MEMORY, NOT_SUPPORTED = 1, 2, 801
+INVALID_VALUE, OUT_OF_MEMORY, OPERATING_SYSTEM, NOT_SUPPORTED = 1, 2, 304, 801
 
 
 def slot(kind, number=1):
@@ -96,6 +98,14 @@ class Caller:
     def charged(self):
         free, total = self.info()
         return total - free
+
+    def leave_descriptors(self, count):
+        """It can open so many more; None: as many as any."""
+        most = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[1]
+        taken = {int(number) for number in os.listdir(f"/proc/{self.pid}/fd")}
+        free = [number for number in range(len(taken) + (count or 0) + 1) if number not in taken]
+        soft = most if count is None else free[count]
+        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (soft, most))
 
     def kill(self):
         self.process.kill()

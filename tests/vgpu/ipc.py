@@ -242,6 +242,37 @@ def check_dma_bufs():
     one.finish()
 
 
+def check_few_descriptors():
+    """Nothing is given out whose end nobody could see for lack of descriptors, and nothing stays charged of it."""
+    for mapped in (False, True):
+        machine = new_machine()
+        one = Sharer(limited_environment(machine, memory=LIMIT)).begin()
+        if mapped:
+            one.must("cuMemAddressReserve", f"n{slot('ptr', 1)}", 2 * MIB, 0, 0, 0)
+            one.must("cuMemCreate", f"n{slot('physical')}", 2 * MIB, allocation_prop(), 0)
+            one.must("cuMemMap", f"h{slot('ptr', 1)}", 2 * MIB, 0, f"h{slot('physical')}", 0)
+            one.must("cuMemRelease", f"h{slot('physical')}")
+        else:
+            one.alloc(1, MIB)
+            one.alloc(2, MIB)
+        kind = "memory that is mapped" if mapped else "a small piece"
+        give = lambda: one.call("cuMemGetHandleForAddressRange", f"w{slot('fd')}", f"h{slot('ptr', 1)}", MIB, 1, 0)
+        charged = one.charged()
+        one.leave_descriptors(3)  # two are the simulator's
+        check_equal((give(), one.words[1]), (OPERATING_SYSTEM, "kept"), f"{kind}: not given out without descriptors")
+        one.leave_descriptors(None)
+        check_equal(one.charged(), charged, "nor charged for that")
+        check_equal(give(), 0, "later it is")
+        one.tell(f"close {slot('fd')}")
+        if mapped:
+            one.must("cuMemUnmap", f"h{slot('ptr', 1)}", 2 * MIB)
+        else:
+            check_equal((one.free(1), one.free(2)), (0, 0), "and all is freed")
+        check_equal(machine.used(), CONTEXT, "no descriptor was left open that keeps it")
+        check_equal(one.alloc(3, LIMIT - CONTEXT), 0, "then all can be had")
+        one.finish()
+
+
 def check_free():
     """The library without a limit opens what anybody gives."""
     machine = new_machine()
@@ -316,6 +347,7 @@ for test in (
     check_many,
     check_events,
     check_dma_bufs,
+    check_few_descriptors,
     check_free,
 ):
     test()

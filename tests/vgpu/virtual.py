@@ -322,6 +322,32 @@ def check_sharing():
     check_equal(machine.used(), 0, "nothing is left")
 
 
+def check_few_descriptors():
+    """A moment without descriptors leaves nothing charged that is not held."""
+    machine = new_machine()
+    one = Mapper(limited_environment(machine, memory=LIMIT)).begin()
+    one.create(1, 100 * MIB, allocation_prop(handles=POSIX_FD))
+    one.leave_descriptors(3)  # two are the simulator's
+    check_equal((one.export(1), one.words[1]), (OPERATING_SYSTEM, "kept"), "what nobody could see the end of is not given out")
+    one.leave_descriptors(None)
+    check_equal((one.release(1), machine.used(), one.charged()), (0, CONTEXT, CONTEXT), "nor left open, nor charged after its end")
+    one.create(1, 100 * MIB, allocation_prop(handles=POSIX_FD))
+    check_equal(one.export(1), 0, "later it is given out")
+    one.tell(f"close {slot('fd')}")
+    one.leave_descriptors(2)
+    check_equal(one.export(1), 0, "and once that was done it needs no other descriptor")
+    one.leave_descriptors(0)
+    one.release(1)
+    one.tell(f"close {slot('fd')}")
+    one.leave_descriptors(0)
+    check_equal(one.create(2, LIMIT - CONTEXT), OUT_OF_MEMORY, "where nobody can look, it counts as held")
+    one.leave_descriptors(None)
+    check_equal(one.create(2, LIMIT - CONTEXT), 0, "until somebody can")
+    one.release(2)
+    agree("and nothing stays charged", machine, one, CONTEXT)
+    check_equal(one.finish(), "", "nobody said a word")
+
+
 def check_given_on():
     """What came as a descriptor, from another process or the own one, is not given out as another: nobody would see that close."""
     machine = new_machine()
@@ -481,6 +507,7 @@ for test in (
     check_nccl,
     check_nvshmem,
     check_sharing,
+    check_few_descriptors,
     check_given_on,
     check_strangers,
     check_attributes,
