@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/overhead.h"
 
+#include <time.h>
+
+#include "base/clock.h"
 #include "base/lock.h"
+#include "base/util.h"
 #include "region/ledger.h"
 #include "vgpu/hidden.h"
 #include "vgpu/usage.h"
@@ -79,6 +83,31 @@ static bool is_foreseen(const struct vgpu_device *device)
     return known;
 }
 
+#define REFUSED_PAUSES 50
+#define REFUSED_MOST_NS (30 * NS_PER_S)
+
+/* When code may be loaded again after some was refused. */
+static _Atomic int64_t next_load_ns;
+
+static void wait_for_load(void)
+{
+    int64_t left_ns;
+
+    while ((left_ns = atomic_load(&next_load_ns) - clock_now_ns()) > 0) {
+        const struct timespec pause = clock_timespec(left_ns);
+
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+static void note_refused_load(int64_t began_ns)
+{
+    const int64_t now_ns = clock_now_ns();
+
+    atomic_store(&next_load_ns,
+                 now_ns + MIN(REFUSED_PAUSES * (now_ns - began_ns), REFUSED_MOST_NS));
+}
+
 static bool begin_locked(struct overhead *overhead)
 {
     struct vgpu_device *device = overhead->device;
@@ -122,6 +151,10 @@ bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum 
         overhead->charged = context_units(device);
     }
 
+    if (of == OVERHEAD_CODE) {
+        wait_for_load();
+        overhead->began_ns = clock_now_ns();
+    }
     lock_hold_signals();
     hidden_lock();
     granted = begin_locked(overhead);
@@ -283,6 +316,9 @@ void overhead_undone(const struct overhead *overhead, uint64_t units)
     hidden_account(overhead->device)->under_way -= overhead->refused;
     gone_locked(overhead->device, units, 0);
     hidden_unlock();
-    if (overhead->refused)
-        lock_release_signals();
+    if (!overhead->refused)
+        return;
+    if (overhead->of == OVERHEAD_CODE)
+        note_refused_load(overhead->began_ns);
+    lock_release_signals();
 }

@@ -16,6 +16,10 @@
  *
  * No lock of ours is held meanwhile, except while the first context of a process is made.
  *
+ * Code that has no room is there until it is undone. Who loads such again and again would have the
+ * card full for half of the time: so after one that was refused the next load of the process waits,
+ * fifty times as long as that one was there, and no longer than half a minute.
+ *
  * NVML's figure is believed where this process is found for sure (usage.h). Elsewhere a context is
  * charged the size that the limits say, or else what it was measured to take by the device's total,
  * which is never remembered for another one; code by the device's total.
@@ -38,6 +42,7 @@ struct overhead {
     bool first;            /* nobody knows yet what a context takes, or who we are in NVML */
     unsigned begun;        /* its number on the device */
     bool refused;          /* it is to be undone, and counts as under way until then */
+    int64_t began_ns;      /* of code */
 };
 
 enum overhead_outcome {

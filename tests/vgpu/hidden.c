@@ -232,6 +232,7 @@ static const struct verb verbs[] = {
     {"threads", verb_threads},
     {"beside", verb_beside},
     {"stopped", verb_stopped},
+    {"refused", verb_refused},
     {"squeeze", verb_squeeze},
     {"churn", verb_churn},
     {"say", verb_say},

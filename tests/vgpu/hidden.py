@@ -517,6 +517,22 @@ def stopped():
     end(running)
 
 
+def refused():
+    """Who loads code that has no room again and again has the card no fuller for that, most of the time."""
+    machine = Machine(memory=40 * GIB, driver={"loading": "eager"})
+    environment = limited_environment(machine, memory=1 * GIB)
+    running = begin("init create say refused=4000 say wait", environment)
+    heard(running)
+    used = []
+    while len(used) < 400:
+        used.append(machine.used(running.pid))
+        time.sleep(0.005)
+    over = sum(one > 1 * GIB for one in used) / len(used)
+    check(over < 0.1, "code that is refused is there for less than a tenth of the time", over)
+    check_equal(heard(running).get("codes"), [0], "and it is refused each time")
+    end(running)
+
+
 def restored():
     """A process that comes back from a checkpoint comes back to the devices on which it is charged."""
     machine = Machine(gpus=2)
@@ -541,7 +557,7 @@ def bystanders():
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_over, stack_within, stack_set_down, stack_of_another, attached, attached_primary, unseen_primary, primary_retains]
 every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
-every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, stopped, restored, bystanders]
+every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, stopped, refused, restored, bystanders]
 if __name__ == "__main__":
     for test in [tests[name] for name in sys.argv[1:]] or every:
         print(f"-- {test.__name__}")

@@ -268,3 +268,24 @@ int verb_stopped(const char *argument)
     answered(stopped + 2 * wrong);
     return 0;
 }
+
+/* Loads what has no room, again and again, for so many milliseconds. Says how often it was. */
+int verb_refused(const char *argument)
+{
+    static char image[128];
+    struct timespec begun, now;
+    uint64_t passed_ms;
+    cu_handle own;
+
+    snprintf(image, sizeof(image), "%s", image_of("3000M"));
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    do {
+        if (cu.load(&own, image) == CU_OK)
+            wrong = 1;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        passed_ms = (uint64_t)(now.tv_sec - begun.tv_sec) * 1000 +
+                    (uint64_t)(now.tv_nsec / 1000000) - (uint64_t)(begun.tv_nsec / 1000000);
+    } while (passed_ms < number(argument));
+    answered(wrong);
+    return 0;
+}

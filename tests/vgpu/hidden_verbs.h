@@ -111,3 +111,4 @@ int verb_squeeze(const char *argument);
 int verb_cramped(const char *argument);
 int verb_beside(const char *argument);
 int verb_stopped(const char *argument);
+int verb_refused(const char *argument);
