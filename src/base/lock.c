@@ -78,7 +78,11 @@ static __thread struct {
 static const uint64_t of_faults = SIGNAL_BIT(SIGSEGV) | SIGNAL_BIT(SIGBUS) | SIGNAL_BIT(SIGFPE) |
                                   SIGNAL_BIT(SIGILL) | SIGNAL_BIT(SIGTRAP) | SIGNAL_BIT(SIGSYS);
 
-/* By the system call: libc leaves out two that are its own, and a program may send those, too. */
+/* By which libc cancels threads, and changes all threads' user: a thread that is made meanwhile
+ * inherits what is blocked, and who changes the user later would wait for it for ever. */
+static const uint64_t of_libc = SIGNAL_BIT(32) | SIGNAL_BIT(33);
+
+/* By the system call: libc leaves out its own two, and a program may send those as well. */
 static void set_mask(int how, uint64_t mask, uint64_t *ret_before)
 {
     (void)syscall(SYS_rt_sigprocmask, how, &mask, ret_before, sizeof(mask));
@@ -88,12 +92,12 @@ void lock_hold_signals(void)
 {
     lock_hold_cancel();
     if (signals.depth++ == 0)
-        set_mask(SIG_BLOCK, ~of_faults, &signals.before);
+        set_mask(SIG_BLOCK, ~(of_faults | of_libc), &signals.before);
 }
 
 void lock_hold_faults(void)
 {
-    set_mask(SIG_BLOCK, of_faults, NULL);
+    set_mask(SIG_BLOCK, of_faults | of_libc, NULL);
 }
 
 void lock_release_signals(void)

@@ -30,9 +30,10 @@ void unlock_rwlock(pthread_rwlock_t *lock);
 /*
  * For what a program must not keep half done, as memory beyond its limit that is about to be given
  * back: a signal's handler of its own could stop the thread in it, for ever. From the first call to
- * the last release no signal reaches the thread, nor is it cancelled, but for those that faults
- * raise, which what is called may rely on; from lock_hold_faults() on, after that, neither do they:
- * a fault then ends the program. Two or three system calls. For rare paths.
+ * the last release the thread is not cancelled, and no signal reaches it but those that faults
+ * raise, which what is called may rely on, and libc's own two, which threads that it makes need.
+ * From lock_hold_faults() on, when nobody else is called any more, none does: a fault then ends the
+ * program. Two or three system calls. For rare paths.
  */
 void lock_hold_signals(void);
 void lock_hold_faults(void);
