@@ -26,6 +26,10 @@ static inline double limiter_since_base(const struct limiter *limiter, int64_t a
 void limiter_charge(struct limiter *limiter, double amount_ns);
 void limiter_charge_short(struct limiter *limiter, double amount_ns);
 
+/* Whether each kernel of late was short and measured: those that run are known, and end in the
+ * slice in which they begin. */
+bool limiter_sees_all(const struct limiter *limiter);
+
 /* streams_beside(), of those that may be asked: none while a stream joins a capture. */
 unsigned limiter_beside(const struct limiter *limiter, const struct launch *launch,
                         int64_t since_ns, struct launch others[STREAMS]);

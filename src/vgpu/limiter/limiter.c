@@ -29,6 +29,7 @@
  * host has time left, of which two events of 0.8 us take no more than 1.9 %. */
 #define SKEW_PACE 6
 #define HELD_NS (100 * NS_PER_MS)
+#define SHORT_NS 500e3 /* no slice of the device (2.09 ms) ends within most such kernels */
 #define WAIT_MOST_NS INT64_C(10000)   /* waiting for an empty stream does not take longer */
 #define ASKING_MOST_NS INT64_C(20000) /* two questions to the driver take less */
 #define HIDDEN_RISK_NS 25e3           /* of a launch into a stream that can't be looked at */
@@ -230,17 +231,28 @@ static bool stream_is_behind(const struct limiter *limiter, const struct launch 
     return false;
 }
 
+static bool are_short(const struct limiter *limiter)
+{
+    return limiter->last_launch_ns - limiter->long_ns > HELD_NS;
+}
+
 /*
  * Side by side, and held for its share, each launch is measured: then it is known when the others
  * ran. A mark says only what was queued by then; of two threads that launch at once neither finds
  * the other's kernel, and both pay for the moments in which both run (three threads of 30 us
- * kernels, each waited for, had 20 of 37 %). Who is held has the time. Beside other contexts a
- * slice may end between a start and its kernel, and the fewer measurements the better.
+ * kernels, each waited for, had 20 of 37 %). Who is held has the time. Beside other contexts that
+ * is so where kernels are short; of others a slice may end between a start and its kernel, and the
+ * fewer measurements the better.
  */
 static bool measures_each(const struct limiter *limiter)
 {
-    return !presence_contended(&limiter->presence) &&
-           streams_count(&limiter->streams, limiter->last_launch_ns - STREAMS_IDLE_NS) > 1;
+    return streams_count(&limiter->streams, limiter->last_launch_ns - STREAMS_IDLE_NS) > 1 &&
+           (!presence_contended(&limiter->presence) || are_short(limiter));
+}
+
+bool limiter_sees_all(const struct limiter *limiter)
+{
+    return limiter->last_launch_ns - limiter->drawn_ns > HELD_NS && are_short(limiter);
 }
 
 /* What a launch uses up of its thread's risk: see lot.h. 0: it is measured each time. */
@@ -509,7 +521,10 @@ static void measure(struct limiter *limiter, const struct launch *launch, struct
                     enum sample_kind kind, double weight, const struct cost *cost, int64_t now_ns)
 {
     struct launch others[STREAMS];
-    unsigned count = limiter_beside(limiter, launch, now_ns - STREAMS_IDLE_NS, others);
+    /* What is measured itself needs no mark. */
+    unsigned count = limiter_sees_all(limiter)
+                         ? 0
+                         : limiter_beside(limiter, launch, now_ns - STREAMS_IDLE_NS, others);
     bool was_idle = limiter->ops->is_idle(limiter->gpu, launch);
     struct sample *sample = samples_begin(&limiter->samples, limiter->ops, limiter->gpu, kind,
                                           launch, others, count, now_ns);
@@ -539,6 +554,8 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     enter_cache(limiter, cache);
     enter_stream(limiter, cache, launch, now_ns);
     cache->launches++;
+    if (cache->launches > 1)
+        limiter->drawn_ns = now_ns;
     note_pace(limiter, cache, now_ns);
     risk_ns = risk_of(limiter, cache, cost);
     price = price_of(limiter, cost);
@@ -563,6 +580,10 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     if (ticket->sample && waiting->entered_ns)
         ticket->sample->held_ns += now_ns - waiting->entered_ns;
     limiter->draws_lots |= risk_ns > 0;
+    if (risk_ns > 0)
+        limiter->drawn_ns = now_ns;
+    if (!cost_is_known(cost) || cost_skew_ns(cost) > SHORT_NS)
+        limiter->long_ns = now_ns;
     if (risk_ns > 0)
         put_in_cache(cache, launch, price, risk_ns);
     return true;

@@ -221,7 +221,7 @@ static void who_is_held_up_in_a_launch_pays_for_what_it_ran(void **state)
                       cases[i].length_ns / 1e3, cases[i].held, result.share, result.charged);
         assert_true(result.share < CORES + OVER);
         assert_true(result.charged > result.share - 0.5);
-        assert_true(result.charged < result.share + (cases[i].length_ns < 1e6 ? 0.75 : 2));
+        assert_true(result.charged < result.share + (cases[i].length_ns < 1e6 ? 1 : 2));
     }
 }
 

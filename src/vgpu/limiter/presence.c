@@ -198,7 +198,7 @@ static enum probe_state late_state(const struct presence *presence, const struct
 {
     if (is_behind(presence, done_ns))
         return PROBE_NONE;
-    if (at_ns >= slice->from_ns && at_ns < slice->until_ns &&
+    if (!presence->sees_all && at_ns >= slice->from_ns && at_ns < slice->until_ns &&
         (slice->is_seen || work == WORK_RUNS) && presence->prompt_slices < PROMPT_SLICES)
         return PROBE_ON;
     return has_ended(presence, at_ns, done_ns - BEHIND_NS) ? PROBE_ON : PROBE_OFF;

@@ -169,6 +169,28 @@ static double on_device(struct presence *presence, double from_ns, double to_ns)
     return presence_part_so_far(presence, from_ns, to_ns);
 }
 
+/* A slice may end early, where none of ours waits behind another: that it would have lasted on says
+ * nothing then, but what ended after a probe was sent ran as it was. */
+static void where_all_is_seen_a_slice_lasts_as_long_as_kernels_do(void **state)
+{
+    struct presence presence;
+
+    (void)state;
+    for (int sees_all = 0; sees_all < 2; sees_all++) {
+        presence_init(&presence, NULL);
+        presence_open(&presence, 0, WORK_RUNS);
+        (void)presence_resolve(&presence, 0, 1e6);
+        presence.sees_all = sees_all;
+        presence_open(&presence, 1.2e6, WORK_RUNS);
+        presence_note_end(&presence, 1.4e6);
+        presence_open(&presence, 1.5e6, WORK_RUNS);
+        assert_int_equal(presence_resolve(&presence, 1.2e6, 1.9e6), sees_all);
+        assert_near(on_device(&presence, 1.1e6, 1.3e6), (1 + 4 * presence.on_device) / 5, 1e-9);
+        assert_near(on_device(&presence, 1.45e6, 1.55e6), (!sees_all + 4 * presence.on_device) / 5,
+                    1e-9);
+    }
+}
+
 /* A late probe is done as a slice begins: whether it was sent in the one before is known by when
  * that began, by what ended since, or by how long others mostly have the device. */
 static void a_late_probe_may_have_been_sent_in_a_slice(void **state)
@@ -310,6 +332,7 @@ int main(void)
         cmocka_unit_test(a_probe_behind_work_of_ours_tells_nothing),
         cmocka_unit_test(what_is_left_of_a_kernel_does_not_void_a_probe),
         cmocka_unit_test(a_probe_that_cannot_be_told_is_forgotten),
+        cmocka_unit_test(where_all_is_seen_a_slice_lasts_as_long_as_kernels_do),
         cmocka_unit_test(a_late_probe_may_have_been_sent_in_a_slice),
         cmocka_unit_test(a_kernel_begins_with_a_slice),
         cmocka_unit_test(late_probes_are_off_a_device_that_answers_at_once),
