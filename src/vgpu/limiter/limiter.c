@@ -666,9 +666,9 @@ static void note_host_time(struct limiter *limiter, const struct ticket *ticket)
     if (!ticket->was_on)
         return;
     if (ticket->was_over) {
-        sample->over_ns =
-            ticket->returned_ns -
+        sample->late_ns =
             returned_late_ns(limiter, sample->end, ticket->returned_ns - ticket->called_ns);
+        sample->over_ns = ticket->returned_ns - sample->late_ns;
         return;
     }
     took_ns = samples_gap_ns(&limiter->samples, sample, ticket->returned_ns - ticket->recorded_ns);

@@ -233,9 +233,10 @@ static void who_holds_its_launches_up_pays_for_what_they_run(void **state)
         double length_ns;
         int64_t held_ns;
         bool early;
-    } cases[] = {{10e3, 8000, false},   {15e3, 12000, false}, {20e3, 20000, false},
-                 {100e3, 80000, false}, {1e6, 500000, false}, {4e6, 3900000, false},
-                 {100e3, 80000, true},  {1e6, 500000, true},  {4e6, 3900000, true}};
+    } cases[] = {{5e3, 8000, false},   {10e3, 12000, false},  {10e3, 8000, false},
+                 {15e3, 12000, false}, {20e3, 20000, false},  {100e3, 80000, false},
+                 {1e6, 500000, false}, {4e6, 3900000, false}, {100e3, 80000, true},
+                 {1e6, 500000, true},  {4e6, 3900000, true}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -254,8 +255,8 @@ static void who_holds_its_launches_up_pays_for_what_they_run(void **state)
                       cases[i].length_ns / 1e3, (double)cases[i].held_ns / 1e3,
                       cases[i].early ? " before it is made" : "", share);
         assert_true(share < CORES + OVER);
-        /* Of what takes as little as its launch is told to a fifth how much of that it ran. */
-        assert_true(share > (cases[i].length_ns < 1e5 ? 0.8 * CORES : CORES - UNDER));
+        /* Of what takes as little as its launch it is told roughly how much of that it ran. */
+        assert_true(share > (cases[i].length_ns < 1e5 ? 0.6 * CORES : CORES - UNDER));
     }
 }
 

@@ -375,6 +375,32 @@ int64_t samples_gap_ns(struct samples *samples, const struct sample *sample, int
     return took_ns - (int64_t)((double)took_ns * samples->busy_looks / (samples->looks + 1));
 }
 
+void samples_note_over(struct samples *samples, const struct sample *sample, double took_ns)
+{
+    double kept;
+
+    samples->over.looks += sample->looks;
+    samples->over.busy_looks += sample->busy_looks;
+    samples->over.launches++;
+    samples->over.took_ns += took_ns;
+    if (samples->over.looks <= LOOKS_KEPT)
+        return;
+    kept = LOOKS_KEPT / samples->over.looks;
+    samples->over.looks = LOOKS_KEPT;
+    samples->over.busy_looks *= kept;
+    samples->over.launches *= kept;
+    samples->over.took_ns *= kept;
+}
+
+/* Idle once, as above. */
+double samples_beside_ns(const struct samples *samples)
+{
+    const double idle = samples->over.looks - samples->over.busy_looks + 1;
+
+    return samples->over.took_ns / MAX(samples->over.launches, 1.0) * idle /
+           (samples->over.looks + 1);
+}
+
 static bool is_open_in(const struct sample *sample, const void *stream)
 {
     return sample->state == SAMPLE_OPEN && stream && sample->launch.stream == stream;

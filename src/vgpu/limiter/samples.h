@@ -96,6 +96,7 @@ struct sample {
     int64_t gap_ns;    /* host time between the start's execution and the kernel's queueing */
     int64_t after_ns;  /* host time that recording took after the launch */
     int64_t over_ns;   /* host clock, when it was over: its end was recorded later; 0: not so */
+    int64_t late_ns;   /* so much later the launch returned, as far as the host knows */
 
     bool marks_are_old;  /* they are of a measurement before this one, and on their way yet */
     unsigned mark_count; /* recorded before the start, in other streams of ours */
@@ -112,9 +113,12 @@ struct samples {
     unsigned always; /* of them, those measured each time */
     unsigned next;   /* where the next look begins */
     int64_t polled_ns;
-    double looks, busy_looks; /* of late, of launches whose kernel was not over */
-    double overhead_ns;       /* of a pair of events, calibrated; < 0: not yet */
-    unsigned behind;          /* calibrations behind a kernel, begun */
+    double looks, busy_looks; /* of late, of launches whose kernel was not over, */
+    struct {
+        double looks, busy_looks, launches, took_ns;
+    } over;             /* and of those whose was */
+    double overhead_ns; /* of a pair of events, calibrated; < 0: not yet */
+    unsigned behind;    /* calibrations behind a kernel, begun */
     unsigned behind_tries;
     bool knows_behind; /* overhead_ns is of such */
     void *base;        /* absolute times are taken against it */
@@ -220,6 +224,14 @@ void samples_note_returned(struct sample *sample, int64_t returned_ns);
  * us takes had all of the card.)
  */
 int64_t samples_gap_ns(struct samples *samples, const struct sample *sample, int64_t took_ns);
+
+/* The kernel was over when its launch returned, so long after its start: takes in what the looks
+ * saw of it. */
+void samples_note_over(struct samples *samples, const struct sample *sample, double took_ns);
+
+/* What such launches take beside their kernels, on average, as looks saw it of late; too much while
+ * there were few. */
+double samples_beside_ns(const struct samples *samples);
 
 /* Whether a launch into the stream has begun and not returned. */
 bool samples_are_open_in(const struct samples *samples, const void *stream);

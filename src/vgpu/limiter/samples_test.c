@@ -300,6 +300,27 @@ static void of_a_launch_what_was_seen_busy_is_the_kernels(void **state)
     assert_int_equal(gap_after(&samples, &gpu, 9, 0), 1015000 - 1015000 * 9 / 10);
 }
 
+/* Launches that are over when they return, and the looks at them. */
+static void looks_say_what_launches_take_beside_their_kernels(void **state)
+{
+    struct samples samples = {0};
+    struct sample sample = {.looks = 1, .busy_looks = 1};
+
+    (void)state;
+    samples_note_over(&samples, &(struct sample){0}, 40e3);
+    assert_near(samples_beside_ns(&samples), 40e3, 1e-6); /* nobody looked: all of it */
+    for (unsigned i = 0; i < 400; i++) {
+        sample.busy_looks = i % 4 > 0;
+        samples_note_over(&samples, &sample, i % 2 ? 20e3 : 60e3);
+    }
+    assert_near(samples_beside_ns(&samples), 10e3, 1e3); /* a quarter of 40 us */
+    for (unsigned i = 0; i < 400; i++) {
+        sample.busy_looks = 1;
+        samples_note_over(&samples, &sample, 40e3);
+    }
+    assert_near(samples_beside_ns(&samples), 40e3 / 65, 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +331,7 @@ int main(void)
         cmocka_unit_test(where_marks_stay_out_it_is_measured_without),
         cmocka_unit_test(each_look_goes_on_after_the_one_before),
         cmocka_unit_test(the_base_is_recorded_anew_or_stays),
+        cmocka_unit_test(looks_say_what_launches_take_beside_their_kernels),
         cmocka_unit_test(of_a_launch_what_was_seen_busy_is_the_kernels),
     };
 
