@@ -57,7 +57,9 @@ static struct program draw_tenant(uint64_t *random)
         program.wait_ns = (int64_t)log_uniform(random, 1e5, 2e7);
     if (part(random, 0.3)) {
         program.held = some(random, 1, 5);
-        program.held_ns = (int64_t)log_uniform(random, 2e4, 2e7);
+        program.held_ns =
+            (int64_t)(part(random, 0.5) ? program.length_ns[0] * log_uniform(random, 0.3, 3)
+                                        : log_uniform(random, 2e3, 2e7));
         program.held_early = part(random, 0.3);
     }
     if (part(random, 0.2)) {
