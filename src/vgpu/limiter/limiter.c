@@ -663,6 +663,9 @@ static void note_host_time(struct limiter *limiter, const struct ticket *ticket)
 
     sample->called_ns = ticket->called_ns;
     samples_note_returned(sample, ticket->returned_ns);
+    /* Its kernel is told of late, when it is forgotten what ran beside it, and needs marks. */
+    if (ticket->returned_ns - ticket->called_ns > NS_PER_MS)
+        limiter->long_ns = ticket->returned_ns;
     if (!ticket->was_on)
         return;
     if (ticket->was_over) {

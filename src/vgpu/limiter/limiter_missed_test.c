@@ -199,6 +199,7 @@ static void launches_that_block_pay_little_of_the_hosts_time(void **state)
  * kernel's time, and a long one is charged all the same. */
 static void who_is_held_up_in_a_launch_pays_for_what_it_ran(void **state)
 {
+    enum { RUNS = 3 };
     static const struct {
         double length_ns;
         unsigned held;
@@ -211,17 +212,21 @@ static void who_is_held_up_in_a_launch_pays_for_what_it_ran(void **state)
             .tenants = 1,
             .programs = {trace_program(cases[i].length_ns, 0)},
         };
-        struct result result;
+        struct result result = {0}, run;
 
         setup.programs[0].threads = 4;
         setup.programs[0].held = cases[i].held;
         setup.programs[0].held_ns = 20 * NS_PER_MS;
-        result = trace_run(&setup, 1, false);
+        for (unsigned n = 0; n < RUNS; n++) {
+            run = trace_run(&setup, 1 + 2 * 7919 * n, false);
+            result.share += run.share / RUNS;
+            result.charged += run.charged / RUNS;
+        }
         print_message("%.0f us, one of %u launches returns after 20 ms: %.2f %%, charged %.2f %%\n",
                       cases[i].length_ns / 1e3, cases[i].held, result.share, result.charged);
         assert_true(result.share < CORES + OVER);
         assert_true(result.charged > result.share - 0.5);
-        assert_true(result.charged < result.share + (cases[i].length_ns < 1e6 ? 1 : 2));
+        assert_true(result.charged < result.share + (cases[i].length_ns < 1e6 ? 0.5 : 2));
     }
 }
 
