@@ -57,6 +57,10 @@ void limiter_claim(struct limiter *limiter, int64_t now_ns);
 /* A launch waits for the card until then: others of the same priority leave it that turn. */
 void limiter_claim_next(struct limiter *limiter, int64_t now_ns, int64_t until_ns);
 
+/* What presence.h wants to know of a kernel. */
+struct presence_run limiter_run_of(const struct limiter *limiter, const struct sample *sample,
+                                   double began_ns, double end_ns);
+
 /* When it began says when a slice of ours did, if it had to wait for that. */
 void limiter_note_start(struct limiter *limiter, const struct sample *sample, double began_ns);
 

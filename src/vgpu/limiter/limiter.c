@@ -212,6 +212,7 @@ static bool turn_allows(struct limiter *limiter, int64_t now_ns, int64_t *ret_un
     if (share_common_balance(limiter->share, now_ns) >= SCARCE_NS ||
         turns_is_ours(limiter->share->region, limiter->share->device, now_ns))
         return true;
+    limiter->held_ns = now_ns;
     *ret_until_ns = now_ns + BUCKET_QUANTUM_NS;
     return false;
 }

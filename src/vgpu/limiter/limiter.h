@@ -198,7 +198,7 @@ struct limiter {
     int64_t last_launch_ns;
     int64_t drawn_ns;  /* when a launch was last let go that need not be measured, */
     int64_t long_ns;   /* or one whose kernel may outlast a slice */
-    int64_t held_ns;   /* when a launch was last held for its share */
+    int64_t held_ns;   /* when a launch was last held for its share or its turn */
     int64_t record_ns; /* what recording an event takes the host, at the least; 0: not known yet */
     int64_t wait_ns;   /* what waiting for an empty stream takes; 0: not known yet */
 

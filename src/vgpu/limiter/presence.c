@@ -27,6 +27,10 @@
 #define SENT_NS 350e3 /* from a slice's beginning until the next probe may be on its way */
 
 #define NEVER_NS (-1e15)
+#define ALWAYS_NS 1e15
+
+/* From a launch until the device sees it. */
+#define LATENCY_NS 2e3
 
 /* Of probes, which are kept in the order in which they were sent: by what is known of the clocks,
  * which changes, it may be another one. */
@@ -49,10 +53,11 @@ void presence_init(struct presence *presence, _Atomic uint32_t (*told)[PRESENCE_
         .slice_ns = NEVER_NS,
         .on_ns = NEVER_NS,
         .absence_ns = -1,
+        .runs_since_ns = ALWAYS_NS,
     };
     /* Later than NEVER_NS: the first late probe counts as of a slice in which something ended. */
     for (unsigned i = 0; i < PRESENCE_ENDS; i++)
-        presence->ends_ns[i] = -1;
+        presence->runs[i] = (struct presence_run){NEVER_NS, NEVER_NS, -1};
     for (unsigned i = 0; i < PRESENCE_STARTS; i++)
         presence->starts_ns[i] = NEVER_NS;
 }
@@ -63,8 +68,11 @@ void presence_move(struct presence *presence, double later_ns)
     presence->on_ns -= later_ns;
     for (unsigned i = 0; i < PRESENCE_PROBES; i++)
         presence->probes[i].at_ns -= later_ns;
-    for (unsigned i = 0; i < PRESENCE_ENDS; i++)
-        presence->ends_ns[i] -= later_ns;
+    for (unsigned i = 0; i < PRESENCE_ENDS; i++) {
+        presence->runs[i].began_ns -= later_ns;
+        presence->runs[i].queued_ns -= later_ns;
+        presence->runs[i].end_ns -= later_ns;
+    }
     for (unsigned i = 0; i < PRESENCE_STARTS; i++)
         presence->starts_ns[i] -= later_ns;
 }
@@ -114,7 +122,7 @@ void presence_open(struct presence *presence, double at_ns, enum probe_work work
 static bool has_ended(const struct presence *presence, double from_ns, double to_ns)
 {
     for (unsigned i = 0; i < PRESENCE_ENDS; i++) {
-        if (presence->ends_ns[i] > from_ns && presence->ends_ns[i] < to_ns)
+        if (presence->runs[i].end_ns > from_ns && presence->runs[i].end_ns < to_ns)
             return true;
     }
     return false;
@@ -156,22 +164,48 @@ static void learn_absence(struct presence *presence, double end_ns, double done_
     presence->least_absence_ns = MIN(presence->least_absence_ns, absence_ns);
 }
 
+/* Whether a kernel was on the device as the slice before ended: where its launch came after its
+ * start had run, and the device had left us in between, it began with this one. */
+static bool was_seen(const struct presence *presence, const struct presence_run *run)
+{
+    const double seen_ns = MAX(MAX(presence->slice_ns, presence->on_ns), run->began_ns);
+
+    return run->queued_ns + LATENCY_NS <= seen_ns;
+}
+
+/* Whether a kernel of ours ran when the probe was recorded, and runs on in the slice in which it is
+ * done: the slice before lasted. */
+static bool has_lasted(const struct presence *presence, double recorded_ns, double done_ns)
+{
+    if (presence->runs_since_ns < recorded_ns)
+        return true;
+    for (unsigned i = 0; i < PRESENCE_ENDS; i++) {
+        const struct presence_run *run = &presence->runs[i];
+
+        if (run->began_ns < recorded_ns && run->end_ns > done_ns + BEHIND_NS &&
+            was_seen(presence, run))
+            return true;
+    }
+    return false;
+}
+
 /* Where so much time has passed that a slice of ours may have begun unseen, it was as long before
  * this one as others mostly have the device; but none began since the probe was sent, which would
  * have been done then. */
 static struct slice slice_before(struct presence *presence, double recorded_ns, double done_ns)
 {
+    const bool lasted = has_lasted(presence, recorded_ns, done_ns);
     const double end_ns = slice_end_ns(presence);
     double before_ns;
 
-    if (recorded_ns >= presence->slice_ns && recorded_ns < end_ns && done_ns > end_ns)
+    if (lasted && recorded_ns >= presence->slice_ns && recorded_ns < end_ns && done_ns > end_ns)
         learn_absence(presence, end_ns, done_ns);
     before_ns = done_ns - presence->absence_ns;
     if (presence->absence_ns < 0 || before_ns < end_ns + PRESENCE_SLICE_NS - SLICE_ERROR_NS ||
         before_ns - PRESENCE_SLICE_NS > recorded_ns)
         return (struct slice){
             .from_ns = presence->slice_ns,
-            .until_ns = end_ns,
+            .until_ns = lasted || presence->absence_ns < 0 ? end_ns : MIN(end_ns, before_ns),
             .is_seen = end_ns - presence->slice_ns < 1.5 * PRESENCE_SLICE_NS,
         };
     return (struct slice){.from_ns = before_ns - PRESENCE_SLICE_NS, .until_ns = before_ns};
@@ -262,15 +296,22 @@ unsigned presence_resolve(struct presence *presence, double sent_ns, double done
     slice = slice_before(presence, sent_ns, done_ns);
     learn_deferral(presence, sent_ns, done_ns);
     off = resolve_open(presence, &slice, done_ns);
+    presence->runs_since_ns = ALWAYS_NS;
     if (!is_behind(presence, done_ns))
         presence->slice_ns = presence->on_ns = done_ns;
     return off;
 }
 
-void presence_note_end(struct presence *presence, double end_ns)
+void presence_note_end(struct presence *presence, struct presence_run run)
 {
-    presence->ends_ns[presence->next_end] = end_ns;
-    presence->next_end = (presence->next_end + 1) % PRESENCE_ENDS;
+    presence->runs[presence->next_run] = run;
+    presence->next_run = (presence->next_run + 1) % PRESENCE_ENDS;
+}
+
+void presence_note_running(struct presence *presence, struct presence_run run)
+{
+    if (was_seen(presence, &run))
+        presence->runs_since_ns = MIN(presence->runs_since_ns, run.began_ns);
 }
 
 void presence_note_start(struct presence *presence, double sent_ns, double began_ns)

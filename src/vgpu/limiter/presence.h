@@ -11,6 +11,10 @@
  * recorded in the one before if that had not lasted a slice yet, or if something of ours ended
  * since. Kernels that had to wait begin with a slice as well.
  *
+ * A slice lasts, if a kernel runs on in the next one. Else it may have ended with its last kernel:
+ * whose end is told to us with the next slice only, since that was recorded behind it. Then it
+ * ended as long before the next one as others have the device between two that lasted.
+ *
  * A short absence may be over by the time that the answer is read. The event's own time tells it
  * (clocks.h). Pure: no clock, no driver. All times are on the device's clock since the base, in ns.
  */
@@ -46,6 +50,11 @@ enum probe_work {
     WORK_WAITS, /* one behind it, too */
 };
 
+/* A kernel. It was in its queue by queued_ns, perhaps after its start ran. */
+struct presence_run {
+    double began_ns, queued_ns, end_ns;
+};
+
 struct presence {
     double on_device;  /* fraction of the probes during kernels of ours that found us on it */
     double contended;  /* fraction of all recent probes that found us off it */
@@ -68,15 +77,17 @@ struct presence {
     _Atomic uint32_t (*told)[PRESENCE_KINDS];
     bool sees_all; /* the end of each kernel is known, and is in the slice of its beginning */
     unsigned next, open;
-    unsigned voided; /* probes that told nothing */
-    double ends_ns[PRESENCE_ENDS];
-    unsigned next_end;
+    unsigned voided;                         /* probes that told nothing */
+    struct presence_run runs[PRESENCE_ENDS]; /* the last ones that ended */
+    unsigned next_run;
+    double runs_since_ns; /* of kernels that run on as the next probe is resolved, the first that
+                             was seen by the device for sure; far ahead: there is none */
     double starts_ns[PRESENCE_STARTS]; /* of kernels that waited for the device */
     unsigned next_start;
     double slice_ns; /* when our last slice began that is known; far back: none is */
     double on_ns;    /* the last moment at which we were on the device for sure */
-    /* Of others' slices between two of ours: mean, negative as long as it is not known; and the
-     * least of late, 0. */
+    /* Of others' slices between two of ours that lasted: mean, negative as long as it is not known;
+     * and the least of late, 0. */
     double absence_ns, least_absence_ns;
     unsigned prompt_slices; /* in a row, in which a kernel ended and no probe was out */
 };
@@ -106,7 +117,10 @@ void presence_forget(struct presence *presence);
 unsigned presence_resolve(struct presence *presence, double sent_ns, double done_ns);
 
 /* A kernel of ours ended. */
-void presence_note_end(struct presence *presence, double end_ns);
+void presence_note_end(struct presence *presence, struct presence_run run);
+
+/* One has not ended, as the next probe is resolved: its end_ns does not count. */
+void presence_note_running(struct presence *presence, struct presence_run run);
 
 /* A kernel that was sent by sent_ns into an idle stream began at began_ns. */
 void presence_note_start(struct presence *presence, double sent_ns, double began_ns);

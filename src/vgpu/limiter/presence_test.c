@@ -9,6 +9,18 @@
 #include "vgpu/limiter/lot.h"
 #include "vgpu/limiter/parts_fixture.h"
 
+/* Of a kernel that says nothing of a slice but by its end. */
+static void note_end(struct presence *presence, double end_ns)
+{
+    presence_note_end(presence, (struct presence_run){end_ns, end_ns, end_ns});
+}
+
+/* One that was in its queue before it began. */
+static struct presence_run kernel_of(double began_ns, double end_ns)
+{
+    return (struct presence_run){began_ns, began_ns - 5e3, end_ns};
+}
+
 static void probes_in_a_kernel_say_what_was_ours(void **state)
 {
     struct presence presence;
@@ -118,7 +130,7 @@ static void a_probe_behind_work_of_ours_tells_nothing(void **state)
     (void)state;
     presence_init(&presence, NULL);
     presence_open(&presence, 1e6, WORK_UNKNOWN);
-    presence_note_end(&presence, 1.6e6);
+    note_end(&presence, 1.6e6);
     assert_int_equal(presence_resolve(&presence, 1e6, 1.6e6), 0);
     assert_int_equal(presence.voided, 1);
     assert_false(presence_contended(&presence));
@@ -128,7 +140,7 @@ static void a_probe_behind_work_of_ours_tells_nothing(void **state)
     assert_int_equal(presence_resolve(&presence, 3e6, 4e6), 1);
     /* Against another moment it is the same. */
     presence_open(&presence, 5e6, WORK_UNKNOWN);
-    presence_note_end(&presence, 5.5e6);
+    note_end(&presence, 5.5e6);
     presence_move(&presence, 5e6);
     assert_int_equal(presence_resolve(&presence, 0, 1e6), 0);
     assert_int_equal(presence.voided, 1);
@@ -142,7 +154,7 @@ static void what_is_left_of_a_kernel_does_not_void_a_probe(void **state)
     (void)state;
     presence_init(&presence, NULL);
     presence_open(&presence, 1e6, WORK_UNKNOWN);
-    presence_note_end(&presence, 2e6 + 1500);
+    note_end(&presence, 2e6 + 1500);
     assert_int_equal(presence_resolve(&presence, 1e6, 2e6), 1);
     assert_int_equal(presence.voided, 0);
     assert_near(presence.slice_ns, 2e6, 0);
@@ -182,7 +194,7 @@ static void where_all_is_seen_a_slice_lasts_as_long_as_kernels_do(void **state)
         (void)presence_resolve(&presence, 0, 1e6);
         presence.sees_all = sees_all;
         presence_open(&presence, 1.2e6, WORK_RUNS);
-        presence_note_end(&presence, 1.4e6);
+        note_end(&presence, 1.4e6);
         presence_open(&presence, 1.5e6, WORK_RUNS);
         assert_int_equal(presence_resolve(&presence, 1.2e6, 1.9e6), sees_all);
         assert_near(on_device(&presence, 1.1e6, 1.3e6), (1 + 4 * presence.on_device) / 5, 1e-9);
@@ -208,6 +220,7 @@ static void a_late_probe_may_have_been_sent_in_a_slice(void **state)
     presence_open(&presence, 1.5e6, WORK_UNKNOWN);               /* in it */
     presence_open(&presence, 1e6 + slice + 0.1e6, WORK_UNKNOWN); /* after it */
     at = 1e6 + slice + absence;
+    presence_note_running(&presence, kernel_of(1.1e6, 0));
     assert_int_equal(presence_resolve(&presence, 1.5e6, at), 1);
     assert_near(on_device(&presence, 1.4e6, 1.6e6), (1 + 4 * 0.5) / 5, 1e-9);
     assert_near(on_device(&presence, 1.7e6, at), (0 + 4 * 0.5) / 5, 1e-9);
@@ -240,12 +253,61 @@ static void a_late_probe_may_have_been_sent_in_a_slice(void **state)
 
     /* Something of ours ended after it was sent. */
     presence_open(&presence, at + slice + 1e6, WORK_UNKNOWN);
-    presence_note_end(&presence, at + slice + 1.5e6);
+    note_end(&presence, at + slice + 1.5e6);
     assert_int_equal(presence_resolve(&presence, at + slice + 1e6, at + slice + 3e6), 0);
     assert_int_equal(presence.voided, 0);
 }
 
 /* A kernel that had to wait for the device says when a slice began, but none after the probe's. */
+/* Begins a slice of ours at 10 ms, where others are known to have the device for 2.4 ms. */
+static void begin_slice(struct presence *presence)
+{
+    presence_init(presence, NULL);
+    presence_open(presence, 0, WORK_UNKNOWN);
+    (void)presence_resolve(presence, 0, 1e6);
+    presence_open(presence, 2e6, WORK_UNKNOWN);
+    presence_note_running(presence, kernel_of(1.5e6, 0));
+    (void)presence_resolve(presence, 2e6, 1e6 + PRESENCE_SLICE_NS + 2.4e6);
+    assert_near(presence->absence_ns, 2.4e6, 1);
+    presence_open(presence, 9e6, WORK_UNKNOWN);
+    (void)presence_resolve(presence, 9e6, 10e6);
+}
+
+/* Where no kernel runs on in the next slice, the one before may have ended with its last kernel,
+ * whose end is told with the next one. */
+static void a_slice_that_did_not_last_ended_before_others_had_theirs(void **state)
+{
+    static const struct {
+        struct presence_run kernel;
+        bool is_over, lasted;
+    } cases[] = {
+        {{10.5e6, 10.4e6, 0}, false, true},       /* it ran, and runs on, */
+        {{10.5e6, 10.4e6, 13.1e6}, true, true},   /* or did */
+        {{10.5e6, 10.4e6, 10.7e6}, true, false},  /* it was over by then */
+        {{10.5e6, 10.51e6, 13.1e6}, true, false}, /* its start ran in the slice before, not it, */
+        {{10.5e6, 10.51e6, 0}, false, false},
+        {{9.5e6, 9.51e6, 0}, false, true},   /* but if that began later than its launch came */
+        {{10.9e6, 10.8e6, 0}, false, false}, /* after the probe was sent */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct presence presence;
+
+        /* Two ms before the next slice begins: within a slice, and within what others have. */
+        begin_slice(&presence);
+        presence_open(&presence, 10.8e6, WORK_RUNS);
+        if (cases[i].is_over)
+            presence_note_end(&presence, cases[i].kernel);
+        else
+            presence_note_running(&presence, cases[i].kernel);
+        assert_int_equal(presence_resolve(&presence, 10.8e6, 13e6), !cases[i].lasted);
+        /* The next slice's probes are told by its kernels. */
+        presence_open(&presence, 13.8e6, WORK_RUNS);
+        assert_int_equal(presence_resolve(&presence, 13.8e6, 15.9e6), 1);
+    }
+}
+
 static void a_kernel_begins_with_a_slice(void **state)
 {
     struct presence presence;
@@ -274,13 +336,13 @@ static void late_probes_are_off_a_device_that_answers_at_once(void **state)
     presence_open(&presence, 0, WORK_UNKNOWN);
     (void)presence_resolve(&presence, 0, at);
     for (unsigned i = 0; i < 200; i++, at += 5e6) {
-        presence_note_end(&presence, at + 0.5e6);
+        note_end(&presence, at + 0.5e6);
         presence_open(&presence, at + 1e6, WORK_UNKNOWN); /* in our slice, if that is a whole one */
         assert_int_equal(presence_resolve(&presence, at + 1e6, at + 5e6), i >= 94);
     }
 
     presence_open(&presence, at + 1e6, WORK_UNKNOWN);
-    presence_note_end(&presence, at + 1.5e6);
+    note_end(&presence, at + 1.5e6);
     assert_int_equal(presence_resolve(&presence, at + 1e6, at + 5e6), 0);
     at += 5e6;
     presence_open(&presence, at + 1e6, WORK_UNKNOWN);
@@ -334,6 +396,7 @@ int main(void)
         cmocka_unit_test(a_probe_that_cannot_be_told_is_forgotten),
         cmocka_unit_test(where_all_is_seen_a_slice_lasts_as_long_as_kernels_do),
         cmocka_unit_test(a_late_probe_may_have_been_sent_in_a_slice),
+        cmocka_unit_test(a_slice_that_did_not_last_ended_before_others_had_theirs),
         cmocka_unit_test(a_kernel_begins_with_a_slice),
         cmocka_unit_test(late_probes_are_off_a_device_that_answers_at_once),
         cmocka_unit_test(a_probe_that_outlasts_its_kernel_was_in_its_slice),

@@ -59,22 +59,37 @@ static bool is_done_at(const struct limiter *limiter, void *event, double *ret_n
     return true;
 }
 
+struct presence_run limiter_run_of(const struct limiter *limiter, const struct sample *sample,
+                                   double began_ns, double end_ns)
+{
+    return (struct presence_run){began_ns, on_device_at(limiter, sample->seen_ns), end_ns};
+}
+
+/* One that has begun, or is in a launch that blocks. */
+static void note_start_and_end(struct limiter *limiter, const struct sample *sample)
+{
+    double began_ns, end_ns = 0;
+
+    if (!is_done_at(limiter, sample->start, &began_ns))
+        return;
+    if (sample->was_idle)
+        limiter_note_start(limiter, sample, began_ns);
+    if (sample->state == SAMPLE_PENDING && is_done_at(limiter, sample->end, &end_ns))
+        presence_note_end(&limiter->presence, limiter_run_of(limiter, sample, began_ns, end_ns));
+    else if (sample->seen_ns)
+        presence_note_running(&limiter->presence,
+                              limiter_run_of(limiter, sample, began_ns, end_ns));
+}
+
 /* Kernels that have ended are taken in by turns, a few at a look. What a late probe says rests on
  * all of them: behind one of ours in its hardware queue it had to wait for that. */
 static void note_starts_and_ends(struct limiter *limiter)
 {
     const struct samples *samples = &limiter->samples;
-    double at_ns;
 
     samples_for_each (i, samples->taken) {
-        const struct sample *sample = &samples->list[i];
-
-        if (sample->state != SAMPLE_PENDING || sample->kind == SAMPLE_CALIBRATION)
-            continue;
-        if (sample->was_idle && is_done_at(limiter, sample->start, &at_ns))
-            limiter_note_start(limiter, sample, at_ns);
-        if (is_done_at(limiter, sample->end, &at_ns))
-            presence_note_end(&limiter->presence, at_ns);
+        if (samples->list[i].kind != SAMPLE_CALIBRATION)
+            note_start_and_end(limiter, &samples->list[i]);
     }
 }
 

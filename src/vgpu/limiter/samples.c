@@ -11,6 +11,9 @@
 /* Behind so long a kernel the host is done with a pair of events before the device comes to it. */
 #define CALIBRATION_LEAST_NS 20e3
 
+/* A launch that blocks has its kernel queued within this, if nobody found its stream idle since. */
+#define LAUNCH_MOST_NS INT64_C(20000)
+
 /* A mark may be on its way longer than the sample. */
 static bool marks_are_done(const struct limiter_gpu *ops, void *gpu, struct sample *sample)
 {
@@ -247,7 +250,7 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     sample->expected_ns = sample->ridden_ns = 0;
     sample->paid_ns = sample->provisional_ns = sample->started_ns = 0;
     sample->gap_ns = sample->held_ns = sample->after_ns = sample->over_ns = 0;
-    sample->queued_ns = sample->called_ns = 0;
+    sample->queued_ns = sample->called_ns = sample->seen_ns = 0;
     sample->looks = sample->busy_looks = 0;
     sample->began_ns = sample->since_ns = now_ns;
     return sample;
@@ -336,6 +339,8 @@ bool samples_may_run(const struct limiter_gpu *ops, void *gpu, const struct laun
 
 static void look_at(struct sample *sample, bool is_busy, int64_t now_ns)
 {
+    if (is_busy && !sample->seen_ns)
+        sample->seen_ns = sample->looks ? now_ns : sample->recorded_ns + LAUNCH_MOST_NS;
     sample->looks++;
     sample->busy_looks += is_busy;
     sample->looked_ns = now_ns;
@@ -357,6 +362,8 @@ void samples_look(struct samples *samples, const struct limiter_gpu *ops, void *
 
 void samples_note_returned(struct sample *sample, int64_t returned_ns)
 {
+    if (!sample->seen_ns || sample->seen_ns > returned_ns)
+        sample->seen_ns = returned_ns;
     if (!sample->looks || sample->looked_ns < returned_ns)
         return;
     sample->looks--;

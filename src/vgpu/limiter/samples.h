@@ -88,6 +88,7 @@ struct sample {
     bool was_idle;               /* its stream, so that the start ran at once */
     int64_t recorded_ns;         /* host clock, of its start */
     int64_t called_ns; /* host clock, when the driver was called: the kernel began later */
+    int64_t seen_ns;   /* host clock: it was in its queue by then; 0: that is not known yet */
     int64_t looked_ns; /* host clock, of the last of those looks, */
     bool was_busy;     /* and what it found */
     int64_t queued_ns; /* host time from then until the kernel's queueing, where the start

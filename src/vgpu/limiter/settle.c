@@ -481,7 +481,8 @@ static void note_end(struct limiter *limiter, const struct sample *sample, int64
     if (sample->kind == SAMPLE_CALIBRATION || !ran(limiter, sample, &interval))
         return;
     limiter_note_start(limiter, sample, interval.start_ms * 1e6);
-    presence_note_end(&limiter->presence, interval.end_ms * 1e6);
+    presence_note_end(&limiter->presence, limiter_run_of(limiter, sample, interval.start_ms * 1e6,
+                                                         interval.end_ms * 1e6));
     if (!sample->over_ns)
         clocks_note_seen(&limiter->clocks, interval.end_ms * 1e6,
                          limiter_since_base(limiter, limiter_now(limiter)), now_ns);
