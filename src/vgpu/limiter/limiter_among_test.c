@@ -6,6 +6,7 @@
  */
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/util.h"
@@ -231,9 +232,32 @@ static void a_slice_of_others_counts_once_for_kernels_side_by_side(void **state)
     assert_near(share_of("kernels of 2 and 0.8 ms in four streams", &setup), 60, 2);
 }
 
+/* A context that runs out of kernels gives the device up at once: what others have then is none of
+ * its slice. Side by side kernels are charged too much here for other reasons, too. */
+static void a_slice_that_ends_early_is_none_of_the_rest(void **state)
+{
+    const double lengths_ns[] = {2250e3, 161e3, 237e3, 2309e3};
+    struct setup setup = {
+        .cores = 80,
+        .tenants = 1,
+        .neighbours = 1,
+        .programs = {program(0, 3, 4, 0), program(100e3, 1, 1, 1)},
+    };
+
+    (void)state;
+    memcpy(setup.programs[0].length_ns, lengths_ns, sizeof(lengths_ns));
+    setup.programs[0].shapes = ARRAY_SIZE(lengths_ns);
+    setup.programs[0].lengths = LENGTHS_TRICKS;
+    setup.programs[0].shortest_ns = 20e3;
+    assert_near(
+        share_of("long kernels among short ones of three threads, beside a brief one", &setup), 80,
+        11);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slice_that_ends_early_is_none_of_the_rest),
         cmocka_unit_test(others_that_come_and_go_are_not_paid_for),
         cmocka_unit_test(crowds_are_charged_no_slices_that_they_did_not_have),
         cmocka_unit_test(a_slice_of_others_counts_once_for_kernels_side_by_side),

@@ -22,6 +22,8 @@
 #define MEAN 0.6     /* nor all of them by more on average, */
 #define OVER 4.0     /* nor one by more above the limit */
 
+#define ORACLES 3 /* runs, for who is off the first one */
+
 /* Nobody waits longer than what he owes, in time and in turns, and for this: 10 ms for what is on
  * its way, and until somebody looks. */
 #define BEYOND_MS 15.0
@@ -41,29 +43,49 @@ struct totals {
     unsigned spun, stuck;
 };
 
+/* Points that a program is away from what oracles reach, and less than those that a kernel of each
+ * process is of the window. */
+struct miss {
+    double points, grain, oracle;
+};
+
+/* What the oracle reaches depends on its lot as well: who is off is held against several of its
+ * runs. More than one and less than the limit is nobody's loss. */
+static struct miss miss_of(const struct setup *setup, uint64_t seed, const struct result *got)
+{
+    double least = setup->cores, most = setup->cores;
+    struct miss miss = {.grain = got->grain};
+
+    for (unsigned i = 0; i < ORACLES && (!i || fabs(miss.points) > POINTS + miss.grain); i++) {
+        struct result want = trace_run(setup, seed + i * UINT64_C(0x9e3779b97f4a7c16), true);
+
+        miss.oracle = want.share;
+        least = MIN(least, want.share);
+        most = MAX(most, want.share);
+        miss.grain = MAX(miss.grain, want.grain);
+        miss.points = MAX(got->share - most, 0.0) + MIN(got->share - least, 0.0);
+    }
+    return miss;
+}
+
 static void judge_trace(struct totals *totals, uint64_t seed)
 {
     struct setup setup = trace_setup(seed);
-    struct result want = trace_run(&setup, seed, true);
     struct result got = trace_run(&setup, seed, false);
-    /* More than the oracle and less than the limit is nobody's loss. */
-    double least = MIN(want.share, (double)setup.cores);
-    double most = MAX(want.share, (double)setup.cores);
-    double error = MAX(got.share - most, 0.0) + MIN(got.share - least, 0.0);
-    double grain = MAX(got.grain, want.grain);
-    bool late = got.beyond_ms > BEYOND_MS, bad = fabs(error) > POINTS + grain || late;
+    struct miss miss = miss_of(&setup, seed, &got);
+    bool late = got.beyond_ms > BEYOND_MS, off = fabs(miss.points) > POINTS + miss.grain;
 
     totals->traces++;
     totals->beyond_ms = MAX(totals->beyond_ms, got.beyond_ms);
     totals->late += late;
-    totals->sum += fabs(error);
-    totals->over = MAX(totals->over, error - grain);
-    totals->off += fabs(error) > POINTS + grain;
-    if (!totals->verbose && !bad)
+    totals->sum += fabs(miss.points);
+    totals->over = MAX(totals->over, miss.points - miss.grain);
+    totals->off += off;
+    if (!totals->verbose && !off && !late)
         return;
     printf("seed %llu: %.2f %%, charged %.2f %%, oracle %.2f %%, %+.2f points, grain %.2f; "
            "%.1f ms beyond what was owed\n",
-           (unsigned long long)seed, got.share, got.charged, want.share, error, grain,
+           (unsigned long long)seed, got.share, got.charged, miss.oracle, miss.points, miss.grain,
            got.beyond_ms);
     trace_print(&setup);
 }
