@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the limiter's files share: limiter.c lets launches go, settle.c charges what measurements
- * say, probes.c looks whether the context is on the device. */
+/* What the limiter's files share: gate.c holds launches, limiter.c lets them go, measure.c begins
+ * and ends measurements, settle.c charges what they say, probes.c looks whether the context is on
+ * the device. */
 
 #include "vgpu/limiter/limiter.h"
 
@@ -25,6 +26,26 @@ static inline double limiter_since_base(const struct limiter *limiter, int64_t a
 /* Negative: gives back. limiter_charge_short(): for kernels that are not measured each time. */
 void limiter_charge(struct limiter *limiter, double amount_ns);
 void limiter_charge_short(struct limiter *limiter, double amount_ns);
+
+/* What a launch is charged for when it goes, in ns. */
+double limiter_price(const struct limiter *limiter, const struct cost *cost);
+
+/* What a launch uses up of its thread's risk: see lot.h. 0: it is measured each time. */
+double limiter_risk_ns(const struct limiter *limiter, const struct launch_cache *cache,
+                       const struct cost *cost);
+
+/* Whether a launch is measured, and how; 0: not. The weight is set of one that is drawn. */
+enum sample_kind limiter_kind_of(struct limiter *limiter, struct launch_cache *cache,
+                                 const struct cost *cost, double *ret_weight);
+
+/* Begins a launch's measurement, if there is room; and ends it after limiter_returned(). */
+void limiter_measure(struct limiter *limiter, const struct launch *launch, struct ticket *ticket,
+                     enum sample_kind kind, double weight, const struct cost *cost, int64_t now_ns);
+void limiter_end_measured(struct limiter *limiter, const struct ticket *ticket);
+
+/* A launch goes: whether it had to be measured, and may be long. */
+void limiter_note_let_go(struct limiter *limiter, const struct cost *cost, double risk_ns,
+                         int64_t now_ns);
 
 /* Whether each kernel of late was short and measured: those that run are known, and end in the
  * slice in which they begin. */
