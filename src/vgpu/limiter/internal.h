@@ -47,9 +47,8 @@ void limiter_end_measured(struct limiter *limiter, const struct ticket *ticket);
 void limiter_note_let_go(struct limiter *limiter, const struct cost *cost, double risk_ns,
                          int64_t now_ns);
 
-/* Whether each kernel of late was short and measured: those that run are known, and end in the
- * slice in which they begin. */
-bool limiter_sees_all(const struct limiter *limiter);
+/* Whether each kernel of late was short, as far as it is known. */
+bool limiter_are_short(const struct limiter *limiter);
 
 /* streams_beside(), of those that may be asked: none while a stream joins a capture. */
 unsigned limiter_beside(const struct limiter *limiter, const struct launch *launch,

@@ -254,10 +254,31 @@ static void a_slice_that_ends_early_is_none_of_the_rest(void **state)
         11);
 }
 
+/* The same of short kernels, which the lot finds: as late as others let it be told, they had ended
+ * when the device left. */
+static void short_kernels_of_threads_are_charged_no_slices_of_others(void **state)
+{
+    struct setup setup = {
+        .cores = 25,
+        .tenants = 1,
+        .neighbours = 1,
+        .programs = {program(25e3, 3, 4, 0), program(5e6, 1, 1, 0)},
+    };
+
+    (void)state;
+    setup.programs[0].lengths = LENGTHS_BIMODAL;
+    assert_near(share_of("25 us in four streams of three threads beside 5 ms", &setup), 25, 2);
+    setup.programs[0] = program(100e3, 3, 4, 0);
+    setup.programs[0].lengths = LENGTHS_TRICKS;
+    setup.programs[0].shortest_ns = 20e3;
+    assert_near(share_of("100 us among 20 us", &setup), 25, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slice_that_ends_early_is_none_of_the_rest),
+        cmocka_unit_test(short_kernels_of_threads_are_charged_no_slices_of_others),
         cmocka_unit_test(others_that_come_and_go_are_not_paid_for),
         cmocka_unit_test(crowds_are_charged_no_slices_that_they_did_not_have),
         cmocka_unit_test(a_slice_of_others_counts_once_for_kernels_side_by_side),

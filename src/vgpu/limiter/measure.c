@@ -26,7 +26,7 @@ unsigned limiter_beside(const struct limiter *limiter, const struct launch *laun
                : 0;
 }
 
-static bool are_short(const struct limiter *limiter)
+bool limiter_are_short(const struct limiter *limiter)
 {
     return limiter->last_launch_ns - limiter->long_ns > HELD_NS;
 }
@@ -42,12 +42,13 @@ static bool are_short(const struct limiter *limiter)
 static bool measures_each(const struct limiter *limiter)
 {
     return streams_count(&limiter->streams, limiter->last_launch_ns - STREAMS_IDLE_NS) > 1 &&
-           (!presence_contended(&limiter->presence) || are_short(limiter));
+           (!presence_contended(&limiter->presence) || limiter_are_short(limiter));
 }
 
-bool limiter_sees_all(const struct limiter *limiter)
+/* Of late each kernel was short and measured: those that run are known. */
+static bool sees_all(const struct limiter *limiter)
 {
-    return limiter->last_launch_ns - limiter->drawn_ns > HELD_NS && are_short(limiter);
+    return limiter->last_launch_ns - limiter->drawn_ns > HELD_NS && limiter_are_short(limiter);
 }
 
 double limiter_risk_ns(const struct limiter *limiter, const struct launch_cache *cache,
@@ -96,9 +97,8 @@ void limiter_measure(struct limiter *limiter, const struct launch *launch, struc
 {
     struct launch others[STREAMS];
     /* What is measured itself needs no mark. */
-    unsigned count = limiter_sees_all(limiter)
-                         ? 0
-                         : limiter_beside(limiter, launch, now_ns - STREAMS_IDLE_NS, others);
+    unsigned count =
+        sees_all(limiter) ? 0 : limiter_beside(limiter, launch, now_ns - STREAMS_IDLE_NS, others);
     bool was_idle = limiter->ops->is_idle(limiter->gpu, launch);
     struct sample *sample = samples_begin(&limiter->samples, limiter->ops, limiter->gpu, kind,
                                           launch, others, count, now_ns);

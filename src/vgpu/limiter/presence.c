@@ -225,14 +225,14 @@ static void learn_deferral(struct presence *presence, double at_ns, double done_
 /*
  * A late probe is done as a slice of ours begins, and may have been recorded in the one before. By
  * the time that has passed that is told only where the device may have stopped to look after us:
- * not while kernels wait.
+ * not while kernels wait. Where they are short the slice ended soon after that.
  */
 static enum probe_state late_state(const struct presence *presence, const struct slice *slice,
                                    double at_ns, enum probe_work work, double done_ns)
 {
     if (is_behind(presence, done_ns))
         return PROBE_NONE;
-    if (!presence->sees_all && at_ns >= slice->from_ns && at_ns < slice->until_ns &&
+    if (!presence->are_short && at_ns >= slice->from_ns && at_ns < slice->until_ns &&
         (slice->is_seen || work == WORK_RUNS) && presence->prompt_slices < PROMPT_SLICES)
         return PROBE_ON;
     return has_ended(presence, at_ns, done_ns - BEHIND_NS) ? PROBE_ON : PROBE_OFF;

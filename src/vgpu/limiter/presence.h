@@ -75,7 +75,7 @@ struct presence {
     /* What processes of the container found out: by it one begins, lest what runs before its first
      * probes be charged by guess in each life. Not trusted. NULL: there is no such place. */
     _Atomic uint32_t (*told)[PRESENCE_KINDS];
-    bool sees_all; /* the end of each kernel is known, and is in the slice of its beginning */
+    bool are_short; /* kernels of ours: once the device looks to others, what runs is over soon */
     unsigned next, open;
     unsigned voided;                         /* probes that told nothing */
     struct presence_run runs[PRESENCE_ENDS]; /* the last ones that ended */

@@ -183,22 +183,22 @@ static double on_device(struct presence *presence, double from_ns, double to_ns)
 
 /* A slice may end early, where none of ours waits behind another: that it would have lasted on says
  * nothing then, but what ended after a probe was sent ran as it was. */
-static void where_all_is_seen_a_slice_lasts_as_long_as_kernels_do(void **state)
+static void where_kernels_are_short_a_slice_ends_with_them(void **state)
 {
     struct presence presence;
 
     (void)state;
-    for (int sees_all = 0; sees_all < 2; sees_all++) {
+    for (int are_short = 0; are_short < 2; are_short++) {
         presence_init(&presence, NULL);
         presence_open(&presence, 0, WORK_RUNS);
         (void)presence_resolve(&presence, 0, 1e6);
-        presence.sees_all = sees_all;
+        presence.are_short = are_short;
         presence_open(&presence, 1.2e6, WORK_RUNS);
         note_end(&presence, 1.4e6);
         presence_open(&presence, 1.5e6, WORK_RUNS);
-        assert_int_equal(presence_resolve(&presence, 1.2e6, 1.9e6), sees_all);
+        assert_int_equal(presence_resolve(&presence, 1.2e6, 1.9e6), are_short);
         assert_near(on_device(&presence, 1.1e6, 1.3e6), (1 + 4 * presence.on_device) / 5, 1e-9);
-        assert_near(on_device(&presence, 1.45e6, 1.55e6), (!sees_all + 4 * presence.on_device) / 5,
+        assert_near(on_device(&presence, 1.45e6, 1.55e6), (!are_short + 4 * presence.on_device) / 5,
                     1e-9);
     }
 }
@@ -394,7 +394,7 @@ int main(void)
         cmocka_unit_test(a_probe_behind_work_of_ours_tells_nothing),
         cmocka_unit_test(what_is_left_of_a_kernel_does_not_void_a_probe),
         cmocka_unit_test(a_probe_that_cannot_be_told_is_forgotten),
-        cmocka_unit_test(where_all_is_seen_a_slice_lasts_as_long_as_kernels_do),
+        cmocka_unit_test(where_kernels_are_short_a_slice_ends_with_them),
         cmocka_unit_test(a_late_probe_may_have_been_sent_in_a_slice),
         cmocka_unit_test(a_slice_that_did_not_last_ended_before_others_had_theirs),
         cmocka_unit_test(a_kernel_begins_with_a_slice),

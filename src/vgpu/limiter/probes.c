@@ -98,7 +98,7 @@ static void resolve_probes(struct limiter *limiter, double done_ns)
     unsigned off;
 
     note_starts_and_ends(limiter);
-    limiter->presence.sees_all = limiter_sees_all(limiter);
+    limiter->presence.are_short = limiter_are_short(limiter);
     off = presence_resolve(&limiter->presence, on_device_at(limiter, limiter->probe.recorded_ns),
                            done_ns);
     atomic_fetch_add_explicit(&limiter->compute->probes_off, off, RELAXED);
