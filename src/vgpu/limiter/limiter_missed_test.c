@@ -310,6 +310,25 @@ static void launches_that_block_side_by_side_pay_little_more(void **state)
     assert_true(share > CORES - 7);
 }
 
+/* The host's time of a launch is known beside others as well, where its start ran at once. */
+static void launches_that_block_beside_a_sibling_pay_little_more(void **state)
+{
+    (void)state;
+    for (unsigned us = 5; us <= 20; us *= 2) {
+        struct setup setup = {
+            .cores = 50,
+            .tenants = 2,
+            .programs = {trace_program(us * 1e3, 0), trace_program(150e3, 0)},
+        };
+        double share;
+
+        setup.programs[0].blocking = true;
+        share = trace_run(&setup, 1, false).share;
+        print_message("launches of %u us that block, beside a sibling: %.2f %%\n", us, share);
+        assert_true(fabs(share - 50) < 2.5);
+    }
+}
+
 /* Where launches come so seldom that each can be measured none is missed by lot, from the second
  * long one on. */
 static void long_kernels_among_some_short_ones_are_paid_for(void **state)
@@ -649,6 +668,7 @@ int main(void)
         cmocka_unit_test(who_holds_its_launches_up_pays_for_what_they_run),
         cmocka_unit_test(launches_held_up_side_by_side_are_paid_for),
         cmocka_unit_test(launches_that_block_side_by_side_pay_little_more),
+        cmocka_unit_test(launches_that_block_beside_a_sibling_pay_little_more),
         cmocka_unit_test(long_kernels_of_new_processes_pay_nothing_of_others_time),
         cmocka_unit_test(a_long_kernel_among_very_many_short_ones_is_paid_for),
         cmocka_unit_test(a_queue_without_measurements_left_is_paid_for),

@@ -296,14 +296,16 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
 static int64_t least_gap_ns(const struct limiter *limiter, const struct sample *sample,
                             struct interval interval)
 {
+    const bool is_known = limiter->clocks.most.is_known;
     double host_ns = clocks_host_ns(&limiter->clocks, interval.start_ms * 1e6);
     int64_t began_ns = limiter->samples.base_ns + (int64_t)host_ns, least_ns = 0;
 
-    if (sample->was_idle && !presence_contended(&limiter->presence))
+    if (sample->was_idle &&
+        (!presence_contended(&limiter->presence) ||
+         (is_known && (double)(began_ns - sample->recorded_ns) < CLOCKS_PROMPT_NS)))
         least_ns = LAUNCH_RECORDS * MIN(limiter->record_ns, RECORD_MOST_NS);
-    if (!limiter->clocks.most.is_known)
-        return least_ns;
-    return MAX(least_ns, sample->called_ns - MAX(began_ns, sample->recorded_ns));
+    return is_known ? MAX(least_ns, sample->called_ns - MAX(began_ns, sample->recorded_ns))
+                    : least_ns;
 }
 
 /*
