@@ -412,3 +412,13 @@ uint64_t trace_unfinished(const struct trace_device *device, int context, int st
 
     return of->launched - of->finished;
 }
+
+double trace_left_ns(const struct trace_device *device, int context, int stream)
+{
+    const struct trace_stream *of = &device->contexts[context].streams[stream];
+    double left_ns = 0;
+
+    for (unsigned i = 0; i < of->count; i++)
+        left_ns += item_of(of, i)->left_ns;
+    return left_ns;
+}

@@ -99,3 +99,6 @@ void trace_advance_to_an_end(struct trace_device *device, double until_ns);
 
 /* Kernels of a stream that are not over. */
 uint64_t trace_unfinished(const struct trace_device *device, int context, int stream);
+
+/* What they take yet, in ns. */
+double trace_left_ns(const struct trace_device *device, int context, int stream);

@@ -33,6 +33,25 @@ static double queued_by_tenants(const struct world *world)
     return queued;
 }
 
+/* What is launched and did not run yet, if its streams run side by side: it can't be taken back. */
+static double launched_by(const struct process *process)
+{
+    double most_ns = 0;
+
+    for (unsigned i = 0; i < process->program.threads * process->program.streams; i++)
+        most_ns = MAX(most_ns, trace_left_ns(&process->world->device, process->context, (int)i));
+    return most_ns;
+}
+
+static double launched_by_tenants(const struct world *world)
+{
+    double launched_ns = 0;
+
+    for (unsigned i = 0; i < world->tenants; i++)
+        launched_ns += launched_by(&world->processes[i]);
+    return launched_ns;
+}
+
 /* Whether some of what a limit earned is left. No more is saved up than a bucket does. */
 static bool oracle_has(const struct world *world, double busy_ns, unsigned cores, double longest_ns,
                        double *lost_ns)
@@ -62,8 +81,9 @@ bool trace_oracle_may_go(struct process *process, int64_t *ret_until_ns)
 
     trace_advance(&world->device, (double)world->now_ns);
     *ret_until_ns = world->now_ns + 100000;
-    all_have = oracle_has(world, trace_busy_of_tenants(world), world->cores,
-                          longest_of_tenants(world), &world->lost_ns);
-    it_has = oracle_has(world, trace_busy_of(process), own, process->longest_ns, &process->lost_ns);
+    all_have = oracle_has(world, trace_busy_of_tenants(world) + launched_by_tenants(world),
+                          world->cores, longest_of_tenants(world), &world->lost_ns);
+    it_has = oracle_has(world, trace_busy_of(process) + launched_by(process), own,
+                        process->longest_ns, &process->lost_ns);
     return all_have && it_has && queued_by_tenants(world) < 64;
 }
