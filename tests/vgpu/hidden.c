@@ -232,6 +232,7 @@ static const struct verb verbs[] = {
     {"threads", verb_threads},
     {"beside", verb_beside},
     {"stopped", verb_stopped},
+    {"interrupted", verb_interrupted},
     {"refused", verb_refused},
     {"squeeze", verb_squeeze},
     {"churn", verb_churn},

@@ -517,6 +517,23 @@ def stopped():
     end(running)
 
 
+def interrupted():
+    """A graph that has no room is tried and undone: no signal of the program's own keeps the thread from that."""
+    machine = Machine(memory=40 * GIB)
+    environment = limited_environment(machine, memory=1 * GIB)
+    running = begin("init create say interrupted=3000 say wait", environment)
+    heard(running)
+    since = longest = 0
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        over, now = machine.used(running.pid) > 1 * GIB, time.monotonic()
+        since = (since or now) if over else 0
+        longest = max(longest, now - since) if over else longest
+    check(longest < 0.5, "who is kept in handlers all the time has no more than his limit meanwhile", longest)
+    check_equal(heard(running).get("codes"), [0], "and the graph is not launched")
+    end(running)
+
+
 def refused():
     """Who loads code that has no room again and again has the card no fuller for that, most of the time."""
     machine = Machine(memory=40 * GIB, driver={"loading": "eager"})
@@ -557,7 +574,7 @@ def bystanders():
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_over, stack_within, stack_set_down, stack_of_another, attached, attached_primary, unseen_primary, primary_retains]
 every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
-every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, stopped, refused, restored, bystanders]
+every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, stopped, interrupted, refused, restored, bystanders]
 if __name__ == "__main__":
     for test in [tests[name] for name in sys.argv[1:]] or every:
         print(f"-- {test.__name__}")

@@ -2,6 +2,7 @@
 
 /* Of hidden.c: threads that do one thing beside others that do another. */
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -266,6 +267,99 @@ int verb_stopped(const char *argument)
         pthread_join(thread, NULL);
     alarm(0);
     answered(stopped + 2 * wrong);
+    return 0;
+}
+
+/* Who launches a graph that has no room is interrupted all the time, and for long. */
+struct graph_functions {
+    int (*make_stream)(cu_handle *stream, unsigned flags);
+    int (*make)(cu_handle *graph, unsigned flags);
+    int (*add)(cu_handle *node, cu_handle graph, const cu_handle *before, size_t count,
+               void *params);
+    int (*instantiate)(cu_handle *exec, cu_handle graph, unsigned long long flags);
+    int (*launch)(cu_handle exec, cu_handle stream);
+};
+
+/* CUDA_MEM_ALLOC_NODE_PARAMS */
+struct alloc_node_params {
+    int type, handles, place, device;
+    void *security;
+    size_t most;
+    unsigned short usage;
+    unsigned char reserved[54];
+    const void *access;
+    size_t access_count, bytes;
+    uint64_t ptr;
+};
+
+#define NODE_BYTES (UINT64_C(700) << 20) /* one has room */
+
+enum { GRAPH_NODES = 3 };
+
+static struct graph_functions graphs;
+static cu_handle large_exec, large_stream;
+
+static void linger(int signal)
+{
+    const struct timespec pause = {.tv_nsec = 30000000};
+
+    (void)signal;
+    nanosleep(&pause, NULL);
+}
+
+static bool make_large_graph(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    cu_handle graph, node = NULL;
+
+    graphs.make_stream = dlsym(driver, "cuStreamCreate");
+    graphs.make = dlsym(driver, "cuGraphCreate");
+    graphs.add = dlsym(driver, "cuGraphAddMemAllocNode");
+    graphs.instantiate = dlsym(driver, "cuGraphInstantiateWithFlags");
+    graphs.launch = dlsym(driver, "cuGraphLaunch");
+    if (graphs.make_stream(&large_stream, 1) != CU_OK || graphs.make(&graph, 0) != CU_OK)
+        return false;
+    for (unsigned i = 0; i < GRAPH_NODES; i++) {
+        struct alloc_node_params params = {.type = 1, .place = 1, .bytes = NODE_BYTES};
+        const cu_handle before = node;
+
+        if (graphs.add(&node, graph, &before, i > 0, &params) != CU_OK)
+            return false;
+    }
+    return graphs.instantiate(&large_exec, graph, 0) == CU_OK;
+}
+
+static void *launch_too_much(void *unused)
+{
+    (void)unused;
+    cu.set_current(shared);
+    while (!enough)
+        wrong |= graphs.launch(large_exec, large_stream) == CU_OK;
+    return NULL;
+}
+
+/* So many milliseconds. Says whether anything was launched. */
+int verb_interrupted(const char *argument)
+{
+    const struct sigaction action = {.sa_handler = linger};
+    pthread_t thread;
+
+    cu.current(&shared);
+    if (!make_large_graph()) {
+        answered(1);
+        return 0;
+    }
+    sigaction(SIGUSR1, &action, NULL);
+    pthread_create(&thread, NULL, launch_too_much, NULL);
+    for (uint64_t i = 0; i < number(argument); i++) {
+        const struct timespec moment = {.tv_nsec = 1000000};
+
+        nanosleep(&moment, NULL);
+        pthread_kill(thread, SIGUSR1);
+    }
+    enough = true;
+    pthread_join(thread, NULL);
+    answered(wrong);
     return 0;
 }
 

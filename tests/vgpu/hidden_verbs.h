@@ -112,3 +112,4 @@ int verb_cramped(const char *argument);
 int verb_beside(const char *argument);
 int verb_stopped(const char *argument);
 int verb_refused(const char *argument);
+int verb_interrupted(const char *argument);
