@@ -56,14 +56,15 @@ static int64_t credit_gap_ns(const struct cost *cost, int64_t balance, int64_t l
 }
 
 /* A kernel of ours runs longer than expected, perhaps since it waits for this launch: which is not
- * behind it in its own stream. */
+ * behind it in its own stream. One that is over when its launch returns does not, however long that
+ * took: nothing is owed for it. */
 static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
                            const struct cost *cost, int64_t balance, int64_t now_ns)
 {
     const struct sample *leader = samples_leader(&limiter->samples);
 
     if (!leader || !limiter->credit.due_ns || now_ns < limiter->credit.due_ns ||
-        launches_share_stream(&leader->launch, launch))
+        launches_share_stream(&leader->launch, launch) || (leader->over_ns && balance < 0))
         return false;
     limiter->credit.due_ns =
         now_ns + credit_gap_ns(cost, balance, CREDIT_NS, &limiter->credit.gap_ns);

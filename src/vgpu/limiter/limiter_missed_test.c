@@ -310,6 +310,26 @@ static void launches_that_block_side_by_side_pay_little_more(void **state)
     assert_true(share > CORES - 7);
 }
 
+/* A launch that a handler keeps until its kernel is long over is no kernel that waits for the next
+ * launch: that goes when it is paid for. */
+static void launches_that_are_kept_get_no_credit(void **state)
+{
+    struct setup setup = {
+        .cores = 17,
+        .tenants = 1,
+        .programs = {trace_program(20e6, 0)},
+    };
+    struct result result;
+
+    (void)state;
+    setup.programs[0].streams = 4;
+    setup.programs[0].held = 1;
+    setup.programs[0].held_ns = 48 * NS_PER_MS;
+    result = trace_run(&setup, 1, false);
+    print_message("20 ms in four streams, each launch kept for 48: %.2f %%\n", result.share);
+    assert_true(result.share < 17 + OVER);
+}
+
 /* The host's time of a launch is known beside others as well, where its start ran at once. */
 static void launches_that_block_beside_a_sibling_pay_little_more(void **state)
 {
@@ -669,6 +689,7 @@ int main(void)
         cmocka_unit_test(launches_held_up_side_by_side_are_paid_for),
         cmocka_unit_test(launches_that_block_side_by_side_pay_little_more),
         cmocka_unit_test(launches_that_block_beside_a_sibling_pay_little_more),
+        cmocka_unit_test(launches_that_are_kept_get_no_credit),
         cmocka_unit_test(long_kernels_of_new_processes_pay_nothing_of_others_time),
         cmocka_unit_test(a_long_kernel_among_very_many_short_ones_is_paid_for),
         cmocka_unit_test(a_queue_without_measurements_left_is_paid_for),
