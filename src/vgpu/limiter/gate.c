@@ -56,8 +56,8 @@ static int64_t credit_gap_ns(const struct cost *cost, int64_t balance, int64_t l
 }
 
 /* A kernel of ours runs longer than expected, perhaps since it waits for this launch: which is not
- * behind it in its own stream. One that is over when its launch returns does not, however long that
- * took: nothing is owed for it. */
+ * behind it in its own stream. One that was over when its launch returned waits for nothing,
+ * however long that took: in debt nothing goes for it. */
 static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
                            const struct cost *cost, int64_t balance, int64_t now_ns)
 {

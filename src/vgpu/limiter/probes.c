@@ -65,15 +65,14 @@ struct presence_run limiter_run_of(const struct limiter *limiter, const struct s
     return (struct presence_run){began_ns, on_device_at(limiter, sample->seen_ns), end_ns};
 }
 
-/* One that has begun, or is in a launch that blocks. */
+/* Of one that has begun, perhaps in a launch that blocks. */
 static void note_start_and_end(struct limiter *limiter, const struct sample *sample)
 {
     double began_ns, end_ns = 0;
 
     if (!is_done_at(limiter, sample->start, &began_ns))
         return;
-    if (sample->was_idle)
-        limiter_note_start(limiter, sample, began_ns);
+    limiter_note_start(limiter, sample, began_ns);
     if (sample->state == SAMPLE_PENDING && is_done_at(limiter, sample->end, &end_ns))
         presence_note_end(&limiter->presence, limiter_run_of(limiter, sample, began_ns, end_ns));
     else if (sample->seen_ns)
