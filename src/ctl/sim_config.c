@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl/sim_config.h"
 
+#include <ctype.h>
 #include <cyaml/cyaml.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -330,15 +331,27 @@ static const char *read_compute(const char *text, struct sim_gpu_spec *gpu)
     return NULL;
 }
 
+static bool is_uuid(const char *text)
+{
+    static const char form[] = "GPU-00000000-0000-0000-0000-000000000000";
+
+    for (size_t i = 0; i < sizeof(form); i++) {
+        if (form[i] == '0' ? !isxdigit((unsigned char)text[i]) : text[i] != form[i])
+            return false;
+    }
+    return true;
+}
+
+/* Its letters are written small, as NVML writes them: programs compare the text. */
 static const char *read_uuid(const char *text, struct sim_gpu_spec *gpu)
 {
-    static const char letters[] = "0123456789abcdefABCDEF-";
+    const size_t prefix = strlen("GPU-");
 
-    if (strncmp(text, "GPU-", 4) != 0 || !text[4] || strspn(text + 4, letters) != strlen(text + 4))
+    if (!is_uuid(text))
         return "not a UUID, as GPU-00000000-0000-0000-0000-000000000000";
-    if (strlen(text) >= sizeof(gpu->uuid))
-        return "too long";
     COPY_TEXT(gpu->uuid, text);
+    for (char *at = gpu->uuid + prefix; *at; at++)
+        *at = (char)tolower((unsigned char)*at);
     return NULL;
 }
 
@@ -454,7 +467,8 @@ static int read_count(const struct reading *reading, unsigned index, const struc
     if (wrong)
         return refuse(reading, index, "count", wrong);
     if (gpu->uuid && count > 1)
-        return refuse(reading, index, "uuid", "of more than one GPU");
+        return refuse(reading, index, "uuid",
+                      "each GPU needs one of its own, and count says more than one");
     *ret_count = (unsigned)count;
     return 0;
 }
@@ -508,7 +522,7 @@ static int read_gpus(const struct reading *reading, const struct document *docum
         if (r < 0)
             return r;
         if (is_taken(spec, gpu.uuid))
-            return refuse(reading, i, "uuid", "that of another GPU");
+            return refuse(reading, i, "uuid", "another GPU has it already");
         for (unsigned k = 0; k < count; k++)
             spec->gpus[spec->gpu_count++] = gpu;
     }

@@ -12,6 +12,10 @@
 
 #include "base/util.h"
 
+#define UUID "GPU-12345678-aaaa-bbbb-cccc-0123456789ab"
+#define LARGE_UUID "GPU-12345678-AAAA-BBBB-CCCC-0123456789AB"
+#define NO_UUID "not a UUID, as GPU-00000000-0000-0000-0000-000000000000"
+
 static int parse(const char *text, struct sim_spec *ret_spec, struct error *err)
 {
     return sim_config_parse("m.yaml", text, strlen(text), ret_spec, err);
@@ -50,7 +54,7 @@ static void every_key_is_read(void **state)
                                "    compute: \"9.0\"\n"
                                "    slice: 1ms\n"
                                "    switch: 50us\n"
-                               "  - uuid: GPU-12345678-aaaa-bbbb-cccc-0123456789ab\n";
+                               "  - uuid: " LARGE_UUID "\n";
     struct error err = ERROR_INIT;
     struct sim_spec spec;
 
@@ -86,7 +90,7 @@ static void every_key_is_read(void **state)
     assert_int_equal(spec.gpus[1].compute_minor, 0);
     assert_int_equal(spec.gpus[1].slice_ns, 1 * NS_PER_MS);
     assert_int_equal(spec.gpus[1].switch_ns, 50 * NS_PER_US);
-    assert_string_equal(spec.gpus[2].uuid, "GPU-12345678-aaaa-bbbb-cccc-0123456789ab");
+    assert_string_equal(spec.gpus[2].uuid, UUID);
     assert_string_equal(spec.gpus[2].model, "NVIDIA A100-SXM4-40GB");
     assert_int_equal(spec.gpus[2].numa_node, -1);
     assert_int_equal(spec.gpus[2].slice_ns, 2 * NS_PER_MS);
@@ -134,11 +138,15 @@ static void what_is_wrong_is_named_with_its_place(void **state)
         {"gpus:\n  - slice: 2\n", "m.yaml:2:12: gpus[0].slice: not a duration, as 2ms or 50us"},
         {"gpus:\n  - slice: 0ms\n", "m.yaml:2:12: gpus[0].slice: out of range, at least 10us"},
         {"gpus:\n  - switch: 2s\n", "m.yaml:2:13: gpus[0].switch: out of range, at most 1s"},
-        {"gpus:\n  - uuid: 7\n", "m.yaml:2:11: gpus[0].uuid: not a UUID, as "
-                                 "GPU-00000000-0000-0000-0000-000000000000"},
-        {"gpus:\n  - {uuid: GPU-1, count: 2}\n", "m.yaml:2:12: gpus[0].uuid: of more than one GPU"},
-        {"gpus:\n  - uuid: GPU-1\n  - uuid: GPU-1\n",
-         "m.yaml:3:11: gpus[1].uuid: that of another GPU"},
+        {"gpus:\n  - uuid: 7\n", "m.yaml:2:11: gpus[0].uuid: " NO_UUID},
+        {"gpus:\n  - uuid: GPU-abc\n", "m.yaml:2:11: gpus[0].uuid: " NO_UUID},
+        {"gpus:\n  - uuid: " UUID "0\n", "m.yaml:2:11: gpus[0].uuid: " NO_UUID},
+        {"gpus:\n  - uuid: GPU-123456789-aaa-bbbb-cccc-0123456789ab\n",
+         "m.yaml:2:11: gpus[0].uuid: " NO_UUID},
+        {"gpus:\n  - {uuid: " UUID ", count: 2}\n",
+         "m.yaml:2:12: gpus[0].uuid: each GPU needs one of its own, and count says more than one"},
+        {"gpus:\n  - uuid: " UUID "\n  - uuid: " LARGE_UUID "\n",
+         "m.yaml:3:11: gpus[1].uuid: another GPU has it already"},
         {"driver:\n  captures: free\n", "m.yaml:2:13: driver.captures: neither strict nor kind"},
         {"driver:\n  clock-drift: 1us\n",
          "m.yaml:2:16: driver.clock-drift: not a number of parts in a million, -1000 to 1000"},
