@@ -19,6 +19,13 @@ enum {
 
 #define DEFAULT_SCHEDULER "default-scheduler"
 
+/* Letters by which an annotation may differ from the one that is meant: "use-uuid" lacks a word of
+ * three. More than elsewhere, since the domain is ours or a vendor's. */
+#define WISH_NEAR (SPELLING_NEAR + 1)
+
+/* The annotations by which a user says where a pod of any vendor is to go. */
+static const char *const wishes[] = {KEY_NODE_POLICY, KEY_DEVICE_POLICY, KEY_DEVICE_WEIGHTS, NULL};
+
 /* One pod while it is admitted. */
 struct admission {
     const struct admit_options *options;
@@ -383,38 +390,38 @@ static int warn_of_lock(const struct admission *admission, const char **ret_text
 
 /* The wish that is nearest to an annotation which is none, in the same domain; NULL: it is one, or
  * near to none. */
-static const char *find_wish(const char *const *wishes, const char *name)
+static const char *find_wish(const char *const *known, const char *name)
 {
     const size_t domain = strcspn(name, "/") + 1;
-    size_t nearest = SPELLING_NEAR + 1;
+    size_t nearest = WISH_NEAR + 1;
     const char *found = NULL;
 
-    for (; *wishes; wishes++) {
+    for (; *known; known++) {
         size_t distance;
 
-        if (strcmp(name, *wishes) == 0)
+        if (strcmp(name, *known) == 0)
             return NULL;
-        if (strncmp(name, *wishes, domain) != 0)
+        if (strncmp(name, *known, domain) != 0)
             continue;
-        distance = spelling_distance(name, *wishes);
+        distance = spelling_distance(name, *known);
         if (distance < nearest) {
             nearest = distance;
-            found = *wishes;
+            found = *known;
         }
     }
     return found;
 }
 
 /* An annotation that nobody reads, and that is nearly one which says what devices the pod wants.
- * Others may be anybody's. 1, with the text; 0; -ENOMEM. */
-static int warn_of_wish(const struct admission *admission, const struct vendor *vendor,
+ * Others may be anybody's. known may be NULL. 1, with the text; 0; -ENOMEM. */
+static int warn_of_wish(const struct admission *admission, const char *const *known,
                         const char **ret_text)
 {
     const struct text_pairs *annotations = &admission->pod->annotations;
 
-    for (size_t i = 0; vendor->wishes && i < annotations->count; i++) {
+    for (size_t i = 0; known && i < annotations->count; i++) {
         const char *name = annotations->items[i].key;
-        const char *meant = find_wish(vendor->wishes, name);
+        const char *meant = find_wish(known, name);
 
         if (!meant)
             continue;
@@ -425,6 +432,21 @@ static int warn_of_wish(const struct admission *admission, const struct vendor *
         return *ret_text ? 1 : -ENOMEM;
     }
     return 0;
+}
+
+/* As warn_of_wish(), by what the vendors of the pod's devices know, and all of them. */
+static int warn_of_wishes(const struct admission *admission, const char **ret_text)
+{
+    bool any = false;
+    int r = 0;
+
+    for (size_t i = 0; i < admission->vendors->count && r == 0; i++) {
+        if (!admission->asked[i])
+            continue;
+        any = true;
+        r = warn_of_wish(admission, admission->vendors->instances[i].vendor->wishes, ret_text);
+    }
+    return r == 0 && any ? warn_of_wish(admission, wishes, ret_text) : r;
 }
 
 /* The first thing that speaks against a pod that is let pass. Keeps the outcome; -ENOMEM. */
@@ -441,11 +463,8 @@ static int add_warning(const struct admission *admission, int outcome,
             r = instance->vendor->warn(instance, admission->pod, admission->mutations.arena,
                                        &ret_answer->warning);
     }
-    for (size_t i = 0; i < admission->vendors->count && r == 0 && !ret_answer->warning; i++) {
-        if (admission->asked[i])
-            r = warn_of_wish(admission, admission->vendors->instances[i].vendor,
-                             &ret_answer->warning);
-    }
+    if (r == 0 && !ret_answer->warning)
+        r = warn_of_wishes(admission, &ret_answer->warning);
     if (r == 0 && !ret_answer->warning)
         r = warn_of_lock(admission, &ret_answer->warning);
     return r < 0 ? r : outcome;

@@ -311,10 +311,13 @@ class Simulate(CtlTest):
     def test_a_misspelt_annotation_is_warned_of(self):
         for key, meant in (
             ("nvidia.com/use-gpu-uuid", "nvidia.com/use-gpuuuid"), ("nvidia.com/no-use-gpuuid", "nvidia.com/nouse-gpuuuid"), ("nvidia.com/vgpumode", "nvidia.com/vgpu-mode"),
+            ("nvidia.com/use-uuid", "nvidia.com/use-gpuuuid"), ("hami.io/gpu-schedule-policy", "hami.io/gpu-scheduler-policy"), ("hami.io/gpu-scheduler-policys", "hami.io/gpu-scheduler-policy"),
+            ("hami.io/node-schedular-policy", "hami.io/node-scheduler-policy"), ("hami.io/device-scoring-weight", "hami.io/device-scoring-weights"),
+            ("hami.io/node-scheduler-policy", None), ("hami.io/gpu-scheduler-policy", None), ("hami.io/other", None),
             ("nvidia.com/use-gpuuuid", None), ("nvidia.com/nouse-gpuuuid", None), ("nvidia.com/other", None), ("amd.com/use-gpuuuid", None),
         ):  # fmt: skip
             wants = pod("p", 1000)
-            wants["metadata"]["annotations"] = {key: "hami-core" if "mode" in key else "GPU-n1-1"}
+            wants["metadata"]["annotations"] = {key: "hami-core" if "mode" in key else "spread" if "policy" in key else "GPU-n1-1"}
             said = f"pod default/p: metadata.annotations[{key}]: nothing reads it, and the pod is placed as if it were not there; is {meant} meant?\n" if meant else ""
             for words in (("simulate",), ("why", "p", "-f")):
                 ended = self.ctl(*words, self.cluster, "-f", self.write("p.json", wants))
