@@ -33,6 +33,7 @@ struct admission {
     const struct pod *pod;
     struct mutations mutations;
     bool asked[VENDOR_MAX_INSTANCES]; /* by the set's position: the pod asks for its devices */
+    bool gets;                        /* a container gets a device */
     const char *warning;              /* of what the container asks for; NULL: none */
     struct error err;
 };
@@ -140,39 +141,53 @@ static int deny_mount(struct admission *admission, size_t container)
                      admission->pod->containers[container].through_proc);
 }
 
-/* An amount of a device that no container asks for: forgotten was the number of devices. */
-static const char *find_idle(const struct admission *admission, size_t container,
-                             const struct vendor_instance *instance)
+/* The container asks for no device in so many words. */
+static bool asks_for_none(const struct container *container, const struct vendor_instance *instance)
 {
-    const struct resource_list *limits = &admission->pod->containers[container].limits;
+    const struct resource *count = container_resource(container, instance->count_resource);
 
+    return count && count->quantity.value == 0;
+}
+
+/* An amount of a device that no container asks for: forgotten was the number of devices, or it is
+ * 0. What takes nothing of a device, and means something at 0, is one if hints are. */
+static const char *find_idle(const struct container *container,
+                             const struct vendor_instance *instance, bool hints)
+{
     for (size_t i = 0; i < VENDOR_MAX_RESOURCES && instance->resources[i]; i++) {
         const char *name = instance->resources[i];
-        const struct resource *resource = *name ? resource_find(limits, name) : NULL;
+        const struct resource *resource = *name ? resource_find(&container->limits, name) : NULL;
 
-        if (resource && resource->quantity.value > 0 &&
-            strcmp(name, instance->count_resource) != 0 &&
-            (!instance->hint_resource || strcmp(name, instance->hint_resource) != 0))
+        if (!resource || strcmp(name, instance->count_resource) == 0)
+            continue;
+        if (instance->hint_resource && strcmp(name, instance->hint_resource) == 0) {
+            if (hints && !asks_for_none(container, instance))
+                return name;
+        } else if (resource->quantity.value > 0) {
             return name;
+        }
     }
     return NULL;
 }
 
 /* -ENOMEM. */
-static int warn_of_idle(struct admission *admission, size_t container)
+static int warn_of_idle(struct admission *admission, size_t container, bool hints)
 {
     const struct container_place place = pod_container_place(admission->pod, container);
+    const struct container *of = &admission->pod->containers[container];
 
     for (size_t k = 0; k < admission->vendors->count && !admission->warning; k++) {
         const struct vendor_instance *instance = &admission->vendors->instances[k];
-        const char *name = find_idle(admission, container, instance);
+        const char *name = find_idle(of, instance, hints);
+        const bool is_none = asks_for_none(of, instance);
 
         if (!name)
             continue;
         admission->warning = arena_printf(
             admission->mutations.arena,
-            "spec.%s[%zu].resources.limits[%s]: asks for nothing without %s in the same container",
-            place.list, place.position, name, instance->count_resource);
+            "spec.%s[%zu].resources.limits[%s]: asks for nothing %s %s%s in the same container",
+            place.list, place.position, name, is_none ? "beside" : "without",
+            instance->count_resource, is_none ? ": 0" : "");
         if (!admission->warning)
             return -ENOMEM;
     }
@@ -184,6 +199,7 @@ static int mutate_container(struct admission *admission, size_t container)
 {
     const struct pod *pod = admission->pod;
     const size_t before = admission->mutations.count;
+    bool gets = false;
     int r, any = 0;
 
     for (size_t k = 0; k < admission->vendors->count; k++) {
@@ -195,8 +211,10 @@ static int mutate_container(struct admission *admission, size_t container)
             return r;
         admission->asked[k] |= r > 0;
         any |= r;
+        gets |= r > 0 && !asks_for_none(&pod->containers[container], instance);
     }
-    if (!any && !admission->warning && warn_of_idle(admission, container) < 0)
+    admission->gets |= gets;
+    if (!gets && !admission->warning && warn_of_idle(admission, container, false) < 0)
         return -ENOMEM;
     if (any && pod->containers[container].through_proc)
         return deny_mount(admission, container);
@@ -218,6 +236,10 @@ static int mutate_pod(struct admission *admission)
         if (r < 0)
             return r;
         any |= r;
+    }
+    for (size_t i = 0; i < admission->pod->container_count && !admission->gets; i++) {
+        if (!admission->warning && warn_of_idle(admission, i, true) < 0)
+            return -ENOMEM;
     }
     return any;
 }
@@ -521,6 +543,8 @@ static int warn_of_scheduler(struct admission *admission, const char **ret_text)
     if (r == 0) {
         then = "it gets none";
         r = mutate_pod(admission);
+        if (r > 0 && !admission->gets)
+            r = 0;
     }
     if (r == -ENOMEM)
         return r;

@@ -464,9 +464,45 @@ static void pods_that_no_agent_will_start_get_a_warning(void **state)
     assert_int_equal(admit("\"containers\":[" LIMITS("\"cambricon.com/vcore\":0") "]", &answer),
                      ADMIT_ALLOWED);
     assert_null(answer.warning);
-    assert_int_equal(admit("\"containers\":[" LIMITS("\"nvidia.com/priority\":1") "]", &answer),
-                     ADMIT_PATCHED);
-    assert_null(answer.warning);
+}
+
+static void what_gets_no_device_is_warned_of(void **state)
+{
+    static const struct {
+        const char *containers;
+        const char *warning;
+    } cases[] = {
+        {LIMITS("\"nvidia.com/gpu\":0,\"nvidia.com/gpumem\":100"),
+         "spec.containers[0].resources.limits[nvidia.com/gpumem]: asks for nothing beside "
+         "nvidia.com/gpu: 0 in the same container"},
+        {GPU "," LIMITS("\"nvidia.com/gpu\":0,\"nvidia.com/gpumem\":100"),
+         "spec.containers[1].resources.limits[nvidia.com/gpumem]: asks for nothing beside "
+         "nvidia.com/gpu: 0 in the same container"},
+        {LIMITS("\"nvidia.com/priority\":0"),
+         "spec.containers[0].resources.limits[nvidia.com/priority]: asks for nothing without "
+         "nvidia.com/gpu in the same container"},
+        {GPU "," LIMITS("\"nvidia.com/priority\":0"), NULL},
+        {LIMITS("\"nvidia.com/gpu\":0"), NULL},
+        {LIMITS("\"nvidia.com/gpu\":0,\"nvidia.com/gpumem\":0,\"nvidia.com/priority\":1"), NULL},
+        {LIMITS("\"nvidia.com/gpumem\":100,\"nvidia.com/priority\":1"), NULL},
+    };
+    struct admit_answer answer;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        arena_reset(arena);
+        assert_true(
+            admit(arena_printf(arena, "\"containers\":[%s]", cases[i].containers), &answer) > 0);
+        if (cases[i].warning)
+            assert_string_equal(answer.warning, cases[i].warning);
+        else
+            assert_null(answer.warning);
+    }
+    assert_int_equal(admit("\"schedulerName\":\"volcano\",\"containers\":[" LIMITS(
+                               "\"nvidia.com/gpu\":0,\"nvidia.com/gpumem\":100") "]",
+                           &answer),
+                     ADMIT_ALLOWED);
+    assert_string_equal(answer.warning, cases[0].warning);
 }
 
 static const struct {
@@ -606,6 +642,7 @@ int main(void)
         cmocka_unit_test(impossible_requests_are_denied_with_the_field),
         cmocka_unit_test(other_schedulers_pods_are_left_alone),
         cmocka_unit_test(pods_that_no_agent_will_start_get_a_warning),
+        cmocka_unit_test(what_gets_no_device_is_warned_of),
         cmocka_unit_test(a_quota_bounds_the_completed_pod),
         cmocka_unit_test(a_review_is_answered_in_its_own_version),
         cmocka_unit_test(a_full_arena_is_an_error_and_no_crash),

@@ -324,16 +324,19 @@ class Simulate(CtlTest):
                 self.assertEqual((ended.returncode, ended.stderr), (0, said), key)
 
     def test_a_share_that_is_not_given_as_it_stands_is_told_of(self):
-        """A number of devices that the webhook does not add: the pod is another scheduler's, or of a vendor without a default."""
-        elsewhere, forgotten = pod("elsewhere", 10), pod("forgotten", 0)
+        """A number of devices that the webhook does not add: the pod is another scheduler's, or of a vendor without a default; or one of 0."""
+        elsewhere, forgotten, zero, hint = pod("elsewhere", 10), pod("forgotten", 0), pod("zero", 10, gpus=0), pod("hint", 0)
         elsewhere["spec"]["schedulerName"] = "other"
         elsewhere["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpumem": 10}
         forgotten["spec"]["containers"][0]["resources"]["limits"] = {"hygon.com/dcumem": 10}
+        hint["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/priority": 0}
         said = {
             "elsewhere": "spec.schedulerName: the pod asks for a share of a device, which only hami-scheduler gives; placed by another scheduler it gets none",
             "forgotten": "spec.containers[0].resources.limits[hygon.com/dcumem]: asks for nothing without hygon.com/dcunum in the same container",
+            "zero": "spec.containers[0].resources.limits[nvidia.com/gpumem]: asks for nothing beside nvidia.com/gpu: 0 in the same container",
+            "hint": "spec.containers[0].resources.limits[nvidia.com/priority]: asks for nothing without nvidia.com/gpu in the same container",
         }
-        words = ("-c", str(CONFIG), "-f", self.cluster, "-f", self.write("pods.json", {"items": [elsewhere, forgotten]}))
+        words = ("-c", str(CONFIG), "-f", self.cluster, "-f", self.write("pods.json", {"items": [elsewhere, forgotten, zero, hint]}))
         for name, text in said.items():
             why = self.ctl("why", *words, name)
             self.assertEqual((why.returncode, why.stderr), (1, f"pod default/{name}: {text}\nhamictl why: pod {name} gets no device as it is: see the warning above\n"))
