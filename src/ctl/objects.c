@@ -64,6 +64,14 @@ static const char *text_of(yyjson_val *object, const char *key)
     return text ? text : "";
 }
 
+/* kubectl puts what names none into the namespace default. */
+static const char *namespace_of(yyjson_val *metadata)
+{
+    const char *namespace = text_of(metadata, "namespace");
+
+    return *namespace ? namespace : "default";
+}
+
 /* Names that come twice. */
 
 static int note_node(struct objects *objects, const char *name, struct error *err)
@@ -119,6 +127,7 @@ static int add_quota(struct objects *objects, yyjson_val *object, struct error *
     if (r < 0)
         return error_wrap(err, r, "resource quota %s",
                           text_of(yyjson_obj_get(object, "metadata"), "name"));
+    quota.namespace = namespace_of(yyjson_obj_get(object, "metadata"));
     r = cluster_set_quota(objects->cluster, &quota, err);
     if (r > 0)
         (void)fprintf(stderr, "resource quota %s/%s: %s\n", quota.namespace, quota.name, err->text);
@@ -177,13 +186,6 @@ static int note_sought(struct objects *objects, const struct pod *pod, const cha
     return objects->sought_is ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
-static const char *namespace_of(yyjson_val *metadata)
-{
-    const char *namespace = text_of(metadata, "namespace");
-
-    return *namespace ? namespace : "default";
-}
-
 static int add_pod(struct objects *objects, yyjson_val *object, struct error *err)
 {
     yyjson_val *metadata = yyjson_obj_get(object, "metadata");
@@ -195,16 +197,17 @@ static int add_pod(struct objects *objects, yyjson_val *object, struct error *er
     if (r < 0)
         return error_wrap(err, r, "pod %s", name);
     objects->pod_count++;
+    pod.namespace = namespace_of(metadata);
     /* Without a spec it is one of /debug/objects: its annotations say where it is. */
     if (!pod_is_over(&pod) && pod.has_spec && !*pod.node_name)
-        return add_waiting(objects, object, namespace_of(metadata), name, err);
-    r = note_sought(objects, &pod, namespace_of(metadata), name, err);
+        return add_waiting(objects, object, pod.namespace, name, err);
+    r = note_sought(objects, &pod, pod.namespace, name, err);
     if (r == 0 && !pod_is_over(&pod))
-        r = note_pod(objects, namespace_of(metadata), name, err);
+        r = note_pod(objects, pod.namespace, name, err);
     if (r < 0 || pod_is_over(&pod))
         return r;
     if (!*pod.uid)
-        pod.uid = arena_printf(objects->arena, "%s/%s", namespace_of(metadata), name);
+        pod.uid = arena_printf(objects->arena, "%s/%s", pod.namespace, name);
     r = pod.uid ? cluster_set_pod(objects->cluster, &pod, err) : -ENOMEM;
     if (r < 0 && r != -ENOMEM)
         (void)fprintf(stderr, "pod %s/%s is not counted: %s\n", pod.namespace, name, err->text);

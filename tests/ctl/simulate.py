@@ -177,6 +177,18 @@ class Simulate(CtlTest):
         self.assertTrue(answers["default", "odd"]["reason"].startswith("denied: spec.containers[0].resources.limits[nvidia.com/gpu]"), answers)
         self.assertTrue(all(a["node"] is None for a in answers.values()))
 
+    def test_what_names_no_namespace_is_in_the_default_one(self):
+        bound, waiting = pod("bound", 4000, on="n1", holds="GPU-n1-0,NVIDIA,4000,0:;"), pod("waiting", 2000)
+        quota = {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "35000"}}}
+        for one in (bound, waiting):
+            del one["metadata"]["namespace"]
+        words = (self.cluster, self.write("plain.json", {"items": [quota, bound, waiting]}))
+        answers = self.answers(*words)
+        self.assertIn("ResourceQuotaNotFit", answers["default", "waiting"]["reason"])
+        top = json.loads(self.ctl("top", "--cluster", "--json", *words).stdout)
+        self.assertEqual([(q["used"], q["limit"]) for q in top["quotas"] if q["namespace"] == "default"], [(34000, 35000)], "with old, which names it")
+        self.assertIn(("default", "bound"), [(p["namespace"], p["name"]) for p in top["pods"]])
+
     def test_every_vendor_is_simulated(self):
         dcu = dcu_node()
         wants = pod("dcu", 0)
