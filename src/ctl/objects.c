@@ -186,6 +186,41 @@ static int note_sought(struct objects *objects, const struct pod *pod, const cha
     return objects->sought_is ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
+static bool names_devices(const struct vendor_set *vendors, const struct container *container)
+{
+    for (size_t i = 0; i < vendors->count; i++) {
+        const char *const *names = vendors->instances[i].resources;
+
+        for (size_t k = 0; k < VENDOR_MAX_RESOURCES && names[k]; k++) {
+            if (*names[k] && container_resource(container, names[k]))
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool has_grant(const struct vendor_set *vendors, const struct pod *pod)
+{
+    for (size_t i = 0; i < vendors->count; i++) {
+        if (text_pairs_get(&pod->annotations, vendors->instances[i].allocated_key))
+            return true;
+    }
+    return false;
+}
+
+/* A pod that somebody wrote with a node in it, and no API server has seen: the webhook is to judge
+ * it, if it asks for devices. Others hold what the node has of processors and memory. */
+static bool is_to_be_made(const struct vendor_set *vendors, const struct pod *pod)
+{
+    if (*pod->uid || pod->phase != POD_PHASE_UNKNOWN || has_grant(vendors, pod))
+        return false;
+    for (size_t i = 0; i < pod->container_count; i++) {
+        if (names_devices(vendors, &pod->containers[i]))
+            return true;
+    }
+    return false;
+}
+
 static int add_pod(struct objects *objects, yyjson_val *object, struct error *err)
 {
     yyjson_val *metadata = yyjson_obj_get(object, "metadata");
@@ -199,7 +234,8 @@ static int add_pod(struct objects *objects, yyjson_val *object, struct error *er
     objects->pod_count++;
     pod.namespace = namespace_of(metadata);
     /* Without a spec it is one of /debug/objects: its annotations say where it is. */
-    if (!pod_is_over(&pod) && pod.has_spec && !*pod.node_name)
+    if (!pod_is_over(&pod) && pod.has_spec &&
+        (!*pod.node_name || is_to_be_made(&objects->vendors, &pod)))
         return add_waiting(objects, object, pod.namespace, name, err);
     r = note_sought(objects, &pod, pod.namespace, name, err);
     if (r == 0 && !pod_is_over(&pod))

@@ -4,7 +4,8 @@
 /*
  * A cluster out of files: Nodes, ResourceQuotas and Pods, as `kubectl get -A -o json` prints them
  * or people write them. What is bound counts; what is not waits to be asked about, by the code that
- * decides in the scheduler.
+ * decides in the scheduler. So does a pod that names its node and was never made: the webhook
+ * denies it.
  */
 
 #include <stdbool.h>
@@ -34,7 +35,7 @@ struct objects_options {
     size_t file_count;
 };
 
-/* A pod without a node, as it was read. */
+/* A pod that is not bound, as it was read. */
 struct waiting_pod {
     char *text; /* JSON */
     const char *namespace, *name;

@@ -177,6 +177,22 @@ class Simulate(CtlTest):
         self.assertTrue(answers["default", "odd"]["reason"].startswith("denied: spec.containers[0].resources.limits[nvidia.com/gpu]"), answers)
         self.assertTrue(all(a["node"] is None for a in answers.values()))
 
+    def test_a_pod_that_names_a_node_is_denied(self):
+        """One that is to be made: what an API server has made, or what was given devices, counts."""
+        made, given, plain = (pod(name, 1000) for name in ("made", "given", "plain"))
+        for one in (made, given, plain):
+            one["spec"]["nodeName"] = "n1"
+        plain["spec"]["containers"][0]["resources"] = {"limits": {"cpu": 1}}
+        given["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": "GPU-n1-1,NVIDIA,1000,0:;"}
+        seen = {"uid": "u"}, {"status": {"phase": "Pending"}}
+        written = [made | {"metadata": made["metadata"] | {"name": "uid"} | seen[0]}, made | {"metadata": {"name": "phase"}} | seen[1]]
+        words = (self.cluster, self.write("named.json", {"items": [made, given, plain, *written]}))
+        self.assertEqual({name: a["reason"] for (_, name), a in self.answers(*words).items()}, {"made": "denied: pod has node assigned"})
+        top = json.loads(self.ctl("top", "--cluster", "--json", *words).stdout)
+        self.assertEqual({p["name"] for p in top["pods"]}, {"old", "given"})
+        why = self.ctl("why", "-f", words[0], "-f", words[1], "made")
+        self.assertEqual((why.returncode, why.stderr), (1, "hamictl why: the webhook denies it: pod has node assigned\n"))
+
     def test_what_names_no_namespace_is_in_the_default_one(self):
         bound, waiting = pod("bound", 4000, on="n1", holds="GPU-n1-0,NVIDIA,4000,0:;"), pod("waiting", 2000)
         quota = {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "35000"}}}
