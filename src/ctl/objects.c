@@ -421,13 +421,23 @@ static int check_nodes(const struct objects_options *options, const struct objec
         options->config_path ? "" : ", and a device configuration is given by --device-config");
 }
 
+static const char *scheduler_of(const struct objects_options *options)
+{
+    return options->scheduler_name && *options->scheduler_name ? options->scheduler_name
+                                                               : "hami-scheduler";
+}
+
 int objects_load(const struct objects_options *options, struct objects *ret_objects,
                  struct error *err)
 {
     struct cluster_options cluster = {.vendors = &ret_objects->vendors};
     int r;
 
-    *ret_objects = (struct objects){.sought = options->sought, .is_silent = options->warned_before};
+    *ret_objects = (struct objects){
+        .sought = options->sought,
+        .is_silent = options->warned_before,
+        .scheduler_name = scheduler_of(options),
+    };
     r = load_config(options, ret_objects, err);
     if (r < 0)
         return r;
@@ -555,7 +565,7 @@ int objects_admit(struct objects *objects, const struct waiting_pod *waiting, st
                   struct error *err)
 {
     const struct admit_options options = {
-        .scheduler_name = "hami-scheduler",
+        .scheduler_name = objects->scheduler_name,
         .overwrite_default_scheduler = true,
         .find_bounds = find_bounds,
         .data = objects->cluster,
@@ -584,5 +594,7 @@ int objects_admit(struct objects *objects, const struct waiting_pod *waiting, st
     if (r < 0)
         return r;
     r = vendor_read_demand(&objects->vendors, ret_pod, objects->arena, &demand);
-    return r < 0 ? error_set(err, r, "out of memory") : r;
+    if (r < 0)
+        return error_set(err, r, "out of memory");
+    return r > 0 && strcmp(ret_pod->scheduler_name, objects->scheduler_name) == 0;
 }

@@ -27,6 +27,7 @@ struct objects_options {
     const char *config_path;              /* the device configuration; NULL: NVIDIA's resources */
     const char *node_policy;              /* NULL: binpack */
     const char *device_policy;            /* NULL: spread */
+    const char *scheduler_name;           /* NULL, "": hami-scheduler */
     const char *sought;                   /* a pod, [NAMESPACE/]NAME, to be found; NULL: none */
     bool learns;                          /* as in cluster_options */
     bool takes_view;                      /* a /debug/view will do in place of Nodes */
@@ -63,6 +64,7 @@ struct objects {
     const char **nodes;
     size_t waiting_count;
     struct waiting_pod *waiting; /* in the files' order */
+    const char *scheduler_name;  /* whose pods are placed */
     const char *sought;          /* as in the options */
     const char *sought_is;       /* why the sought pod does not wait; NULL: no such pod was read */
     bool is_silent;              /* no warning is printed */
@@ -84,9 +86,9 @@ void objects_free(struct objects *objects);
 void objects_shuffle(struct objects *objects, uint64_t seed);
 
 /*
- * The pod as it is after admission, in the arena, which begins anew. 1; 0: it asks for no device;
- * -EPERM: the webhook denies it, err says why; -EINVAL, -ENOMEM. What the webhook would warn of,
- * and resources that nobody has, are printed on standard error.
+ * The pod as it is after admission, in the arena, which begins anew. 1; 0: it asks for no device,
+ * or is another scheduler's; -EPERM: the webhook denies it, err says why; -EINVAL, -ENOMEM. What
+ * the webhook would warn of, and resources that nobody has, are printed on standard error.
  */
 int objects_admit(struct objects *objects, const struct waiting_pod *waiting, struct pod *ret_pod,
                   struct error *err);

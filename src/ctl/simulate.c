@@ -71,6 +71,8 @@ static const struct option_row rows[] = {
      "As the scheduler's (binpack)"},
     {"gpu-scheduler-policy", 'g', 0, "POLICY", objects_read_device_policy,
      AT(objects.device_policy), "As the scheduler's (spread)"},
+    {"scheduler-name", 0, 0, "NAME", option_text, AT(objects.scheduler_name),
+     "As the scheduler's: whose pods are placed (hami-scheduler)"},
     {"policy", 'p', 0, "POLICIES", comparison_read_policies, AT(comparison),
      "Compare node policies: binpack,spread,scarcity, or some of them; the means of five random "
      "orders of the pods"},

@@ -67,6 +67,8 @@ static const struct option_row rows[] = {
      "As the scheduler's (binpack); of scarcity the price and the costs are shown"},
     {"gpu-scheduler-policy", 'g', 0, "POLICY", objects_read_device_policy,
      AT(objects.device_policy), "As the scheduler's (spread)"},
+    {"scheduler-name", 0, 0, "NAME", option_text, AT(objects.scheduler_name),
+     "As the scheduler's: whose pods are placed (hami-scheduler)"},
     {"all", 'a', 0, NULL, option_bool, AT(all), "Show every node, not the nearest alone"},
     {"json", 'j', 0, NULL, option_bool, AT(json), "Print JSON"},
 };

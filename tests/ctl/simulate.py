@@ -371,6 +371,20 @@ class Simulate(CtlTest):
         answers = json.loads(self.ctl("simulate", "--json", *words).stdout)
         self.assertEqual({a["name"]: (a["node"], a["reason"]) for a in answers}, {name: (None, f"no device as it is: {text}") for name, text in said.items()})
 
+    def test_another_schedulers_pod_is_not_placed(self):
+        theirs = pod("theirs", 1000)
+        theirs["spec"]["schedulerName"] = "volcano"
+        words = ("-f", self.cluster, "-f", self.write("theirs.json", theirs))
+        text = "spec.schedulerName: the pod asks for a share of a device, which only hami-scheduler gives; placed by another scheduler it will not start"
+        ended = self.ctl("simulate", "--json", *words)
+        self.assertEqual((ended.returncode, ended.stderr), (0, f"pod default/theirs: {text}\n"))
+        self.assertEqual([(a["node"], a["reason"]) for a in json.loads(ended.stdout)], [(None, f"no device as it is: {text}")])
+        why = self.ctl("why", *words, "theirs")
+        self.assertEqual((why.returncode, why.stderr.splitlines()[-1]), (1, "hamictl why: pod theirs gets no device as it is: see the warning above"))
+        compared = json.loads(self.ctl("simulate", "--policy=binpack", "--json", *words).stdout)
+        self.assertEqual((compared[0]["placed"], compared[0]["refused"]), (0, 0))
+        self.assertEqual(self.answers("--scheduler-name=volcano", *words)["default", "theirs"]["node"], "n1")
+
     def test_a_person_who_is_to_write_objects_is_told_so(self):
         terminal, theirs = pty.openpty()
         try:
