@@ -141,12 +141,19 @@ static const yaml_node_t *find_value(yaml_document_t *tree, const yaml_node_t *m
     return NULL;
 }
 
-static bool is_map(yaml_document_t *tree)
+/* 1; 0: it is no manifest, since no section is called kind; -EINVAL: it is one of another kind. */
+static int is_map(const struct yaml_reading *reading)
 {
-    const yaml_node_t *kind = find_value(tree, yaml_document_get_root_node(tree), "kind");
+    const yaml_node_t *root = yaml_document_get_root_node(reading->tree);
+    const yaml_node_t *kind = find_value(reading->tree, root, "kind");
     const char *text = kind ? yaml_text(kind) : NULL;
 
-    return text && strcmp(text, "ConfigMap") == 0;
+    if (!kind)
+        return 0;
+    if (text && strcmp(text, "ConfigMap") == 0)
+        return 1;
+    return yaml_refuse(reading, kind, "kind",
+                       "the manifest is no ConfigMap that holds a device configuration");
 }
 
 /* Of another style its lines are not those of the map, and no error could name them. */
@@ -220,25 +227,31 @@ static int check_map(const struct yaml_reading *reading, const yaml_node_t *root
     return 0;
 }
 
+static int unwrap(const struct yaml_reading *reading, char *text, size_t *len, const char *file)
+{
+    const yaml_node_t *found = NULL;
+    int r = is_map(reading);
+
+    if (r <= 0)
+        return r;
+    r = find_file(reading, file, &found);
+    if (r == 0)
+        r = check_map(reading, yaml_document_get_root_node(reading->tree));
+    if (r == 0)
+        keep_lines(text, len, found->start_mark.line + 1,
+                   found->end_mark.line + (found->end_mark.column > 0));
+    return r;
+}
+
 int yaml_unwrap(const char *name, char *text, size_t *len, const char *file, struct error *err)
 {
     struct error unused = ERROR_INIT;
-    const yaml_node_t *found = NULL;
     yaml_document_t tree;
-    int r = 0;
+    int r;
 
     if (yaml_load("", text, *len, &tree, &unused) < 0)
         return 0;
-    if (is_map(&tree)) {
-        const struct yaml_reading reading = {name, &tree, err};
-
-        r = find_file(&reading, file, &found);
-        if (r == 0)
-            r = check_map(&reading, yaml_document_get_root_node(&tree));
-        if (r == 0)
-            keep_lines(text, len, found->start_mark.line + 1,
-                       found->end_mark.line + (found->end_mark.column > 0));
-    }
+    r = unwrap(&(struct yaml_reading){name, &tree, err}, text, len, file);
     yaml_document_delete(&tree);
     return r;
 }

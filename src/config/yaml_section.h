@@ -19,6 +19,7 @@ int yaml_section_read(const struct section_reading *reading, const char *text, s
 /*
  * If the text is a ConfigMap, blanks out all but this file in it, which keeps its lines and
  * columns. -EINVAL with line and column: it lacks the file, the file is no block that begins with
- * "|", or what stands beside it is none of a ConfigMap's. A text that is no YAML is left as it is.
+ * "|", or what stands beside it is none of a ConfigMap's; or the text is a manifest of another
+ * kind. A text that is no YAML is left as it is.
  */
 int yaml_unwrap(const char *name, char *text, size_t *len, const char *file, struct error *err);
