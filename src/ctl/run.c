@@ -4,6 +4,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -191,11 +192,36 @@ static bool has_device(const struct local *local, const char *uuid)
     return false;
 }
 
+/* The number of the lease in whose program we run; 0: in none. The library that is loaded there for
+ * the lease shows its part of the cards alone, all of which is granted. That of a lease which is
+ * over is gone, and was not loaded. */
+static uint64_t find_outer_lease(const char *state)
+{
+    const char *loaded = getenv("LD_PRELOAD"), *found;
+    char runs[PATH_MAX + 8], library[sizeof(runs) + 48];
+    uint64_t id;
+
+    (void)snprintf(runs, sizeof(runs), "%s/runs/", state);
+    found = loaded ? strstr(loaded, runs) : NULL;
+    if (!found)
+        return 0;
+    id = strtoull(found + strlen(runs), NULL, 10);
+    (void)snprintf(library, sizeof(library), "%s%" PRIu64 "/vgpu/libvgpu.so", runs, id);
+    return access(library, F_OK) == 0 ? id : 0;
+}
+
 /* Everything that can be said before anything is granted. */
 static int check(const struct run *run, struct error *err)
 {
     const char *vgpu = run->local.paths.vgpu;
+    const uint64_t outer = find_outer_lease(run->local.state);
 
+    if (outer)
+        return error_set(err, -EBUSY,
+                         "this is within the program of lease %" PRIu64
+                         ", and what that one has of the cards is all that is seen here: there "
+                         "will be no room in it. Start the program outside of it",
+                         outer);
     for (size_t i = 0; i < run->request.use_uuids.count; i++) {
         if (!has_device(&run->local, run->uuids[i]))
             return error_set(err, -ENODEV,

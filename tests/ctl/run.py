@@ -226,6 +226,18 @@ class Run(CtlTest):
                 self.assertEqual((ended.returncode, ended.stdout), (125, ""))
         self.assertEqual(self.grants(), [])
 
+    def test_one_within_another_is_told_so(self):
+        """It sees the outer one's part alone, all of which is granted: to wait for room would never end."""
+        for words in ([], ["--wait"]):
+            ended = self.ctl("run", "--gpumem", "2Gi", HAMICTL, "run", *words, "--gpumem", "1Gi", "true")
+            self.assertEqual(ended.returncode, 125)
+            self.assertRegex(ended.stderr, r"^hamictl run: this is within the program of lease \d+, and .*\n$")
+        ended = self.ctl("run", "--gpumem", "2Gi", "env", "LD_PRELOAD=", HAMICTL, "run", "--gpumem", "1Gi", "true")
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""), "whoever takes the library away asks as from outside")
+        gone = self.machine.with_name("machine.run") / "runs/99/vgpu/libvgpu.so"
+        ended = self.ctl("run", "--gpumem", "2Gi", "true", LD_PRELOAD=str(gone))
+        self.assertEqual(ended.returncode, 0, "what a lease left that is over")
+
     def test_a_card_in_mig_mode_is_not_granted(self):
         first, second = (gpu["uuid"] for gpu in self.top()["gpus"])
         self.assertEqual(self.ctl("sim", "fault", "--gpu", "0", "--mig", "on").returncode, 0)
