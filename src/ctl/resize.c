@@ -40,6 +40,8 @@ struct resize {
     struct local local;
     struct registry registry;
     struct lease lease;
+    char limits_path[PATH_MAX];
+    struct limits limits; /* in force */
 };
 
 static void take_id(void *options, char **words, size_t count)
@@ -104,12 +106,13 @@ static const struct option_table table = {
     .rows = rows,
     .count = ARRAY_SIZE(rows),
     .arguments_doc = "ID",
-    .doc =
-        "Change what a program of hamictl run may use of its cards while it runs. hamictl top "
-        "lists the programs by ID.\v"
-        "More is granted only where the card has room. Where the program holds more than its new "
-        "limit it keeps that, gets nothing more until it is below, and what it holds is not "
-        "granted to others.",
+    .doc = "Change what a program of hamictl run may use of its cards while it runs. hamictl top "
+           "lists the programs by ID.\v"
+           "More is granted only where the card has room; one of --oversubscribe may exceed a card "
+           "that "
+           "no other program of hamictl run holds. Where the program holds more than its new "
+           "limit it keeps that, gets nothing more until it is below, and what it holds is not "
+           "granted to others.",
     .take_arguments = take_id,
     .check = check_options,
 };
@@ -133,6 +136,23 @@ static uint64_t wanted_memory(const struct request *request, const struct device
     return had;
 }
 
+/* As hamictl run has it: what may live on the host exceeds a card that nobody else uses. */
+static bool may_exceed(const struct resize *resize, const struct device *device)
+{
+    return resize->limits.oversubscribed && !device->used.tasks;
+}
+
+static int refuse_memory(const struct device *device, uint64_t asked, uint64_t free_bytes,
+                         struct error *err)
+{
+    char wanted[CTL_SIZE_TEXT], left[CTL_SIZE_TEXT];
+
+    return error_set(err, -EBUSY, "no room: %s asked for on %s, %s %s",
+                     ctl_format_size(asked, wanted), device->uuid,
+                     device->used.tasks ? "of which others leave" : "which has",
+                     ctl_format_size(free_bytes, left));
+}
+
 /* Less is always there. The device carries what others were granted. */
 static int change_device(const struct resize *resize, const struct device *device,
                          struct lease_device *ret_granted, struct error *err)
@@ -143,12 +163,9 @@ static int change_device(const struct resize *resize, const struct device *devic
     uint64_t free_bytes =
         device->memory_bytes > used->memory_bytes ? device->memory_bytes - used->memory_bytes : 0;
     unsigned free_cores = used->cores < DEVICE_CORES ? DEVICE_CORES - used->cores : 0;
-    char wanted[CTL_SIZE_TEXT], left[CTL_SIZE_TEXT];
 
-    if (memory > ret_granted->memory_bytes && memory > free_bytes)
-        return error_set(err, -EBUSY, "no room: %s asked for on %s, of which others leave %s",
-                         ctl_format_size(memory, wanted), device->uuid,
-                         ctl_format_size(free_bytes, left));
+    if (memory > ret_granted->memory_bytes && memory > free_bytes && !may_exceed(resize, device))
+        return refuse_memory(device, memory, free_bytes, err);
     if (cores > ret_granted->cores && cores > free_cores)
         return error_set(
             err, -EBUSY,
@@ -199,39 +216,48 @@ static int find_lease(struct resize *resize, const struct lease_list *list, stru
                              resize->id);
 }
 
-static int rewrite_limits(struct resize *resize, struct error *err)
+/* The limits that are in force, into the resize. */
+static int read_limits(struct resize *resize, struct error *err)
 {
-    const struct lease *lease = &resize->lease;
-    char path[PATH_MAX], text[LIMITS_FILE_MAX];
-    struct limits limits = LIMITS_INIT;
+    char text[LIMITS_FILE_MAX];
     ssize_t len;
     int r;
 
-    r = registry_limits_path(&resize->registry, lease->id, path);
+    r = registry_limits_path(&resize->registry, resize->lease.id, resize->limits_path);
     if (r < 0)
         return error_set(err, r, "%s: the path is too long", resize->registry.path);
-    len = file_read(path, text, sizeof(text));
+    len = file_read(resize->limits_path, text, sizeof(text));
     if (len == -ENOENT)
         return error_set(err, -EAGAIN,
-                         "lease %" PRIu64 ": its program is about to start; try again", lease->id);
+                         "lease %" PRIu64 ": its program is about to start; try again",
+                         resize->lease.id);
     if (len < 0)
-        return error_set(err, (int)len, "cannot read %s: %s", path, strerror((int)-len));
-    r = limits_parse(&limits, text, err);
-    if (r < 0)
-        return error_wrap(err, r, "%s", path);
-    for (unsigned i = 0; i < limits.device_count && i < lease->device_count; i++) {
-        limits.devices[i].memory_bytes = lease->devices[i].memory_bytes;
-        limits.devices[i].cores = lease->devices[i].cores;
+        return error_set(err, (int)len, "cannot read %s: %s", resize->limits_path,
+                         strerror((int)-len));
+    r = limits_parse(&resize->limits, text, err);
+    return r < 0 ? error_wrap(err, r, "%s", resize->limits_path) : 0;
+}
+
+static int rewrite_limits(struct resize *resize, struct error *err)
+{
+    const struct lease *lease = &resize->lease;
+    struct limits *limits = &resize->limits;
+    char text[LIMITS_FILE_MAX];
+    int r;
+
+    for (unsigned i = 0; i < limits->device_count && i < lease->device_count; i++) {
+        limits->devices[i].memory_bytes = lease->devices[i].memory_bytes;
+        limits->devices[i].cores = lease->devices[i].cores;
     }
     if (resize->suspend || resize->resume)
-        limits.suspended = resize->suspend;
-    resize->is_suspended = limits.suspended;
-    r = limits_format(&limits, text, sizeof(text));
+        limits->suspended = resize->suspend;
+    resize->is_suspended = limits->suspended;
+    r = limits_format(limits, text, sizeof(text));
     if (r > 0)
-        r = file_replace(path, text, (size_t)r, 0444);
+        r = file_replace(resize->limits_path, text, (size_t)r, 0444);
     if (r == 0)
-        cells_resize(resize->registry.path, lease, limits.priority);
-    return r < 0 ? error_set(err, r, "cannot write %s: %s", path, strerror(-r)) : 0;
+        cells_resize(resize->registry.path, lease, limits->priority);
+    return r < 0 ? error_set(err, r, "cannot write %s: %s", resize->limits_path, strerror(-r)) : 0;
 }
 
 static int resize_locked(struct resize *resize, struct error *err)
@@ -241,6 +267,8 @@ static int resize_locked(struct resize *resize, struct error *err)
 
     if (r == 0)
         r = find_lease(resize, &list, err);
+    if (r == 0)
+        r = read_limits(resize, err);
     if (r == 0)
         r = change_lease(resize, err);
     /* Whoever is killed in between has granted less than it says, or as much. */
@@ -334,7 +362,7 @@ static int resize_program(struct resize *resize, struct error *err)
 
 int resize_main(int argc, char **argv)
 {
-    static struct resize resize = {.registry = REGISTRY_INIT};
+    static struct resize resize = {.registry = REGISTRY_INIT, .limits = LIMITS_INIT};
     struct error err = ERROR_INIT;
     int r;
 

@@ -149,6 +149,25 @@ class Resize(CtlTest):
         amounts = {h["id"]: (h["memory_limit_bytes"], h["cores_percent"]) for h in self.holders()}
         self.assertEqual(amounts[first], (8 * GIB, 50), "a refused change changes nothing, and a half is half of the card")
 
+    def test_an_oversubscribed_lease_exceeds_a_card_that_nobody_else_holds(self):
+        """As when it was made: one that was made smaller can be made as large again."""
+        _, number = self.lease("--gpumem", "24Gi", "--oversubscribe", LOAD, "--memory", "1G", "--kernel", "1ms", "--seconds", "60")
+        self.assertTrue(self.until(lambda: self.used() >= GIB))
+        for amount in ("4Gi", "24Gi", "4Gi"):
+            self.assertEqual(self.resize("--gpumem", amount, number)[::2], (0, ""))
+        other, _ = self.lease("--gpumem", "2Gi", "sleep", "60")
+        self.assertRegex(self.resize("--gpumem", "24Gi", number)[2], r"no room: 24 GiB asked for on GPU-\S+, of which others leave 14 GiB\n$")
+        other.kill()
+        other.wait()
+        self.assertTrue(self.until(lambda: self.resize("--gpumem", "24Gi", number)[0] == 0))
+        (holder,) = self.holders()
+        self.assertEqual(holder["memory_limit_bytes"], 24 * GIB)
+        self.assertEqual(self.ctl("run", "--gpumem", "1Gi", "true").returncode, 125, "it has the card alone again")
+
+    def test_a_card_that_is_too_small_is_said_to_be(self):
+        _, number = self.lease("--gpumem", "2Gi", "sleep", "60")
+        self.assertRegex(self.resize("--gpumem", "24Gi", number)[2], r"no room: 24 GiB asked for on GPU-\S+, which has 16 GiB\n$")
+
     def test_what_is_not_there_or_not_said_is_refused(self):
         self.assertRegex(self.resize("--gpumem", "1Gi", 77)[2], "no program holds lease 77")
         for words in (["3"], ["--gpumem", "1Gi"], ["--gpumem", "1Gi", "three"], ["--gpucores", "0", "3"], ["--gpumem", "12", "3"]):
