@@ -75,12 +75,14 @@ static const struct argp_option create_options[] = {
     {"gpus", OPT_GPUS, "COUNT", 0, "Number of GPUs, 1 to 16. Default: 1", 0},
     {"model", OPT_MODEL, "NAME", 0, "Model, as NVML names it. Default: NVIDIA A100-SXM4-40GB", 0},
     {"memory", OPT_MEMORY, "AMOUNT", 0, "Memory of each GPU, such as 80Gi. Default: 40Gi", 0},
-    {"sms", OPT_SMS, "COUNT", 0, "Streaming multiprocessors of each GPU. Default: 108", 0},
+    {"sms", OPT_SMS, "COUNT", 0, "Streaming multiprocessors of each GPU, 1 to 1024. Default: 108",
+     0},
     {"numa", OPT_NUMA, "NODE[,NODE...]", 0,
      "NUMA nodes; the GPUs are divided among them in order. Default: none", 0},
     {"context", OPT_CONTEXT, "AMOUNT", 0,
-     "Device memory that each context takes for itself. Default: 400Mi, at most a sixteenth of the "
-     "GPU's",
+     "Device memory that each context takes for itself, less than the GPU has. Default: 400Mi, or "
+     "a "
+     "sixteenth of the GPU's memory where that is less",
      0},
     {"compute-capability", OPT_CAPABILITY, "X.Y", 0, "Default: 8.0", 0},
     {"slice", OPT_SLICE, "DURATION", 0,
@@ -341,8 +343,10 @@ static error_t sim_parse_option(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (sim->config && sim->described)
             argp_error(state, "--config: the file says everything; leave the other options out");
-        if (sim_context_exceeds(&sim->gpu))
-            argp_error(state, "--context: more than the GPU's memory, which --memory says");
+        if (sim_context_takes_all(&sim->gpu))
+            argp_error(
+                state,
+                "--context: it would leave nothing of the GPU's memory, which --memory says");
         return 0;
     default:
         if (parse_fault(sim, key, arg, state) == 0)

@@ -449,8 +449,8 @@ static int read_gpu(const struct reading *reading, unsigned index, const struct 
         if (wrong)
             return refuse(reading, index, readers[i].key, wrong);
     }
-    if (sim_context_exceeds(&spec))
-        return refuse(reading, index, "context", "more than the memory");
+    if (sim_context_takes_all(&spec))
+        return refuse(reading, index, "context", "it would leave nothing of the memory");
     *ret_spec = spec;
     return 0;
 }

@@ -69,12 +69,12 @@ static void gpu_defaults(struct sim_gpu_spec *gpu)
         gpu->slice_ns = default_spec.slice_ns;
 }
 
-bool sim_context_exceeds(const struct sim_gpu_spec *gpu)
+bool sim_context_takes_all(const struct sim_gpu_spec *gpu)
 {
     struct sim_gpu_spec full = *gpu;
 
     gpu_defaults(&full);
-    return full.context_bytes > full.memory_bytes;
+    return full.context_bytes >= full.memory_bytes;
 }
 
 static void driver_defaults(struct sim_driver_spec *driver)

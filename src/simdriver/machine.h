@@ -169,8 +169,8 @@ void sim_gpu_init(struct sim_gpu_spec *gpu);
 /* Fills every field that is 0 or empty, but the UUIDs and what the above set. */
 void sim_spec_defaults(struct sim_spec *spec);
 
-/* Whether a context would not fit into the GPU, with its defaults. */
-bool sim_context_exceeds(const struct sim_gpu_spec *gpu);
+/* Whether a context would leave nothing of the GPU's memory, with its defaults. */
+bool sim_context_takes_all(const struct sim_gpu_spec *gpu);
 
 /* Makes the state file; -EEXIST when there is one already. */
 int sim_machine_create(const char *path, const struct sim_spec *spec, struct error *err);
