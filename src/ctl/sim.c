@@ -343,6 +343,8 @@ static error_t sim_parse_option(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (sim->config && sim->described)
             argp_error(state, "--config: the file says everything; leave the other options out");
+        if (sim->numa_count > sim->gpu_count)
+            argp_error(state, "--numa: more nodes than GPUs, of which --gpus says the number");
         if (sim_context_takes_all(&sim->gpu))
             argp_error(
                 state,

@@ -119,7 +119,10 @@ static void add_gpu_json(struct strbuf *text, const struct sim_view *view, unsig
                 spec->memory_bytes, spec->context_bytes);
     strbuf_addf(text, ",\"multiprocessors\":%u,\"compute_capability\":\"%u.%u\"",
                 spec->multiprocessors, spec->compute_major, spec->compute_minor);
-    strbuf_addf(text, ",\"numa_node\":%d", spec->numa_node);
+    if (spec->numa_node >= 0)
+        strbuf_addf(text, ",\"numa_node\":%d", spec->numa_node);
+    else
+        strbuf_add(text, ",\"numa_node\":null");
     strbuf_addf(text, ",\"slice_ns\":%" PRId64 ",\"switch_ns\":%" PRId64, spec->slice_ns,
                 spec->switch_ns);
     strbuf_addf(text, ",\"state\":\"%s\",\"mig\":%s", state_of(&view->gpus[i]),

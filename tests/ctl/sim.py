@@ -49,7 +49,7 @@ class Sim(CtlTest):
         self.environment["HAMI_SIM"] = str(self.path)
         self.assertEqual(self.ctl("sim", "create").stdout, "")
         (gpu,) = self.show()["gpus"]
-        self.assertEqual((gpu["index"], gpu["numa_node"]), (0, -1))
+        self.assertEqual((gpu["index"], gpu["numa_node"]), (0, None))
         self.assertIn("A100", gpu["model"])
         self.assertEqual(self.ctl("sim", "remove").returncode, 0)
         self.assertFalse(self.path.exists())
@@ -186,6 +186,7 @@ class Sim(CtlTest):
             (["create", "--sms", "0", "m"], '--sms: "0" is not a number from 1 to 1024', 2),
             (["create", "--numa", "a", "m"], '--numa: "a" is not a node\'s number', 2),
             (["create", "--numa", "", "m"], "--numa: no node given", 2),
+            (["create", "--numa", "0,1,2", "--gpus", "2", "m"], "--numa: more nodes than GPUs", 2),
             (["create", "--model", "", "m"], "--model: a name of 1 to 95 bytes", 2),
             (["create", "--compute-capability", "9", "m"], '--compute-capability: "9" is not of the form 8.0', 2),
             (["create", "--slice", "1h", "m"], '--slice: "1h": not a duration', 2),
