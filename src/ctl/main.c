@@ -22,6 +22,8 @@ struct subcommand {
     bool has_verbs; /* which have a help of their own */
 };
 
+static int help_main(int argc, char **argv);
+
 static const struct subcommand subcommands[] = {
     {"hamictl run", "run a program with a part of a GPU", run_main},
     {"hamictl resize", "change what a program that runs may use", resize_main},
@@ -31,6 +33,7 @@ static const struct subcommand subcommands[] = {
     {"hamictl config", "check a device configuration, print what follows from it", config_main},
     {"hamictl simulate", "say where pods of a Kubernetes cluster would be placed", simulate_main},
     {"hamictl why", "say why a pod of a Kubernetes cluster waits", why_main},
+    {"hamictl help", "say more of a subcommand, and of a verb of sim", help_main},
 };
 
 struct arguments {
@@ -122,27 +125,37 @@ static const struct argp argp = {
 
 PUBLIC const char *argp_program_version = "hamictl " HAMI_VERSION;
 
+static int refuse_unknown(const char *word)
+{
+    (void)fprintf(stderr, "hamictl: there is no subcommand \"%s\"; see hamictl --help\n", word);
+    return CTL_EXIT_USAGE;
+}
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
+           strcmp(word, "-?") == 0;
+}
+
 /* "hamictl help" is --help, "hamictl help run" is "hamictl run --help", and "hamictl help sim
  * create" is "hamictl sim create --help". Words after another subcommand would be a program to run.
  */
-static int show_help(const struct arguments *arguments, char *program)
+static int help_main(int argc, char **argv)
 {
-    char *argv[] = {program, (char *)"--help", NULL, NULL};
-    int argc = 2;
+    char *words[] = {program_invocation_name, (char *)"--help", NULL, NULL};
+    int count = 2;
     const struct subcommand *subcommand;
 
-    if (arguments->argc < 2)
-        return argp_parse(&argp, 2, argv, 0, NULL, NULL);
-    subcommand = find_subcommand(arguments->argv[1]);
-    if (subcommand && subcommand->has_verbs && arguments->argc > 2) {
-        argv[argc++] = argv[1];
-        argv[1] = arguments->argv[2];
+    if (argc < 2 || is_help(argv[1]))
+        return argp_parse(&argp, count, words, 0, NULL, NULL);
+    subcommand = find_subcommand(argv[1]);
+    if (!subcommand)
+        return refuse_unknown(argv[1]);
+    if (subcommand->has_verbs && argc > 2) {
+        words[count++] = words[1];
+        words[1] = argv[2];
     }
-    if (subcommand)
-        return main_call(subcommand, argc, argv);
-    (void)fprintf(stderr, "hamictl: there is no subcommand \"%s\"; see hamictl --help\n",
-                  arguments->argv[1]);
-    return CTL_EXIT_USAGE;
+    return main_call(subcommand, count, words);
 }
 
 int main(int argc, char **argv)
@@ -155,12 +168,7 @@ int main(int argc, char **argv)
     if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &arguments) != 0)
         return CTL_EXIT_USAGE;
 
-    if (strcmp(arguments.argv[0], "help") == 0)
-        return show_help(&arguments, argv[0]);
     subcommand = find_subcommand(arguments.argv[0]);
-    if (subcommand)
-        return main_call(subcommand, arguments.argc, arguments.argv);
-    (void)fprintf(stderr, "hamictl: there is no subcommand \"%s\"; see hamictl --help\n",
-                  arguments.argv[0]);
-    return CTL_EXIT_USAGE;
+    return subcommand ? main_call(subcommand, arguments.argc, arguments.argv)
+                      : refuse_unknown(arguments.argv[0]);
 }

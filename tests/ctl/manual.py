@@ -91,6 +91,10 @@ class Manual(CtlTest):
     def test_help_in_all_its_forms(self):
         self.assertEqual(self.ctl("help").stdout, self.ctl("--help").stdout)
         self.assertEqual(self.ctl("-h").stdout, self.ctl("--help").stdout)
+        for word in ("help", "--help"):
+            told = self.ctl("help", word)
+            self.assertEqual((told.returncode, told.stdout), (0, self.ctl("--help").stdout))
+        self.assertIn("  help ", self.ctl("--help").stdout)
         for word in ["run", "resize", "top", "sim", "config"]:
             self.assertIn(f"  {word} ", self.ctl("--help").stdout)
             self.assertEqual(self.ctl("help", word).stdout, self.ctl(word, "--help").stdout)
