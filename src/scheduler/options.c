@@ -93,13 +93,15 @@ static const struct option_row rows[] = {
     {"metrics-bind-address", 0, 0, "ADDRESS", http_read_address, AT(metrics_bind),
      "serve /metrics here, without TLS (:9395)"},
     TEXT("scheduler-name", scheduler_name, "NAME",
-         "the scheduler that pods with devices are given to, and the source of events"),
+         "the scheduler that pods with devices are given to, and the source of events (none: pods "
+         "keep theirs, and events are hami-scheduler's)"),
     BOOL("leader-elect", leader_elect,
          "decide only while the kube-scheduler of this host holds its lease: needed by more than "
          "one "
          "replica (false)"),
-    TEXT("leader-elect-resource-name", lease_name, "NAME", "the lease's"),
-    TEXT("leader-elect-resource-namespace", lease_namespace, "NAMESPACE", "the lease's"),
+    TEXT("leader-elect-resource-name", lease_name, "NAME",
+         "the lease's (none: needed with --leader-elect)"),
+    TEXT("leader-elect-resource-namespace", lease_namespace, "NAMESPACE", "the same"),
     {"bind-timeout", 0, 0, "TIME", read_bind_timeout, AT(bind_timeout_ms),
      "how long the API server may take to bind a pod; a new leader or process waits a third longer "
      "before it decides (3s)"},
@@ -128,11 +130,13 @@ static const struct option_row rows[] = {
      "how old a lock on a node may be before it is broken (5m)"},
     WITHOUT("node-lock-retry-timeout", "without effect: a bind waits 8s for its turn"),
     BOOL("legacy-metrics", legacy_metrics,
-         "export metrics under HAMi's former names (GPUDeviceMemoryLimit, QuotaUsed...), too"),
+         "export metrics under HAMi's former names (GPUDeviceMemoryLimit, QuotaUsed...), too "
+         "(false)"),
     WITHOUT("profiling", "without effect"),
     WITHOUT("debug", "without effect: see -v"),
     WITHOUT("logtostderr", "without effect: it always does"),
-    {"verbosity", 'v', 0, "N", option_verbosity, 0, "from 5 on decisions are logged in detail"},
+    {"verbosity", 'v', 0, "N", option_verbosity, 0, "from 5 on decisions are logged in detail (0)"},
+    {.name = "v", .flags = OPTION_OTHER_NAME},
 };
 
 static const struct option_table table = {

@@ -53,6 +53,7 @@ def main():
     for time_ in ("3", "0s", "99ms", "61s", "s", "3m", "-3s", "3000000000ms"):
         fails(f"{time_} is no time for a bind", ["--bind-timeout"], *there, f"--bind-timeout={time_}", code=usage)
     fails("verbosity is a number", ["verbosity"], *there, "-v", "much", code=usage)
+    fails("it has the other programs' name, too", ["verbosity", "much"], *there, "--v=4", "--v=much", code=usage)
 
     fails("a file that is missing is named", ["error --device-config-file: /nonexistent/device-config.yaml: No such file"], *there[1:], "--device-config-file=/nonexistent/device-config.yaml", code=1)
     (scratch / "nothing.yaml").write_text("vnpus: []\n")
