@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,23 @@ static const char *text_of(yyjson_val *object, const char *key)
     return text ? text : "";
 }
 
+static void tell(const struct objects *objects, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* A line on standard error, unless the same objects were told of before. */
+static void tell(const struct objects *objects, const char *fmt, ...)
+{
+    va_list args;
+
+    if (objects->is_silent)
+        return;
+    (void)fprintf(stderr, "%s: ", objects->program);
+    va_start(args, fmt);
+    (void)vfprintf(stderr, fmt, args);
+    va_end(args);
+    (void)fputc('\n', stderr);
+}
+
 /* kubectl puts what names none into the namespace default. */
 static const char *namespace_of(yyjson_val *metadata)
 {
@@ -115,7 +133,7 @@ static int add_node(struct objects *objects, yyjson_val *object, struct error *e
         return error_set(err, -ENOMEM, "out of memory");
     r = cluster_set_node(objects->cluster, &node, err);
     if (r < 0 && r != -ENOMEM)
-        (void)fprintf(stderr, "node %s has no devices: %s\n", node.name, err->text);
+        tell(objects, "node %s has no devices: %s", node.name, err->text);
     return r == -ENOMEM ? r : 0;
 }
 
@@ -130,7 +148,7 @@ static int add_quota(struct objects *objects, yyjson_val *object, struct error *
     quota.namespace = namespace_of(yyjson_obj_get(object, "metadata"));
     r = cluster_set_quota(objects->cluster, &quota, err);
     if (r > 0)
-        (void)fprintf(stderr, "resource quota %s/%s: %s\n", quota.namespace, quota.name, err->text);
+        tell(objects, "resource quota %s/%s: %s", quota.namespace, quota.name, err->text);
     return r < 0 ? r : 0;
 }
 
@@ -246,7 +264,7 @@ static int add_pod(struct objects *objects, yyjson_val *object, struct error *er
         pod.uid = arena_printf(objects->arena, "%s/%s", pod.namespace, name);
     r = pod.uid ? cluster_set_pod(objects->cluster, &pod, err) : -ENOMEM;
     if (r < 0 && r != -ENOMEM)
-        (void)fprintf(stderr, "pod %s/%s is not counted: %s\n", pod.namespace, name, err->text);
+        tell(objects, "pod %s/%s is not counted: %s", pod.namespace, name, err->text);
     return r == -ENOMEM ? r : 0;
 }
 
@@ -265,9 +283,9 @@ static int add_template(struct objects *objects, yyjson_val *object, yyjson_val 
     if (replicas < 0 || replicas > REPLICAS_MAX)
         return error_set(err, -EINVAL, "%s %s: more than %d replicas", text_of(object, "kind"),
                          text_of(metadata, "name"), REPLICAS_MAX);
-    if (strcmp(text_of(object, "kind"), "DaemonSet") == 0 && !objects->is_silent)
-        (void)fprintf(stderr, "%s: DaemonSet %s counts as one pod, not as one on each node\n",
-                      objects->file, text_of(metadata, "name"));
+    if (strcmp(text_of(object, "kind"), "DaemonSet") == 0)
+        tell(objects, "%s: DaemonSet %s counts as one pod, not as one on each node", objects->file,
+             text_of(metadata, "name"));
     for (int64_t i = 0; i < replicas && r == 0; i++) {
         const char *name =
             arena_printf(objects->arena, "%s-%" PRId64, text_of(metadata, "name"), i + 1);
@@ -296,17 +314,16 @@ static int leave_out(struct objects *objects, yyjson_val *object, struct error *
     if (!what)
         return error_set(err, -ENOMEM, "out of memory");
     r = seen_add(&objects->seen, what, objects->file, objects->names, err);
-    if (r != 0 || objects->is_silent)
+    if (r != 0)
         return r == -EEXIST ? 0 : r;
     if (*kind)
-        (void)fprintf(
-            stderr,
-            "%s: %s%s%s is left out, as all of its kind: only Nodes, ResourceQuotas, Pods "
-            "and what has pods in its spec.template count\n",
-            objects->file, kind, *name ? " " : "", name);
+        tell(objects,
+             "%s: %s%s%s is left out, as all of its kind: only Nodes, ResourceQuotas, Pods "
+             "and what has pods in its spec.template count",
+             objects->file, kind, *name ? " " : "", name);
     else
-        (void)fprintf(stderr, "%s: what has no kind is left out: it is no Kubernetes object\n",
-                      objects->file);
+        tell(objects, "%s: what has no kind is left out: it is no Kubernetes object",
+             objects->file);
     return 0;
 }
 
@@ -386,8 +403,8 @@ static int load_file(struct objects *objects, const char *path, struct error *er
         return -EINVAL;
     objects->file = strcmp(path, "-") == 0 ? "standard input" : path;
     r = manifest_read(path, text, len, objects->arena, take_object, objects, err);
-    if (r == 0 && objects->object_count == before && !objects->is_silent)
-        (void)fprintf(stderr, "%s: there is no object in it\n", objects->file);
+    if (r == 0 && objects->object_count == before)
+        tell(objects, "%s: there is no object in it", objects->file);
     return r;
 }
 
@@ -434,6 +451,7 @@ int objects_load(const struct objects_options *options, struct objects *ret_obje
     int r;
 
     *ret_objects = (struct objects){
+        .program = options->program,
         .sought = options->sought,
         .is_silent = options->warned_before,
         .scheduler_name = scheduler_of(options),
@@ -532,12 +550,12 @@ static int read_waiting(struct objects *objects, const struct waiting_pod *waiti
     return ret_pod->uid ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
-static void print_lines(const struct waiting_pod *waiting, const char *lines)
+static void tell_lines(const struct objects *objects, const struct waiting_pod *waiting,
+                       const char *lines)
 {
     for (size_t len; *lines; lines += len + 1) {
         len = strcspn(lines, "\n");
-        (void)fprintf(stderr, "pod %s/%s: %.*s\n", waiting->namespace, waiting->name, (int)len,
-                      lines);
+        tell(objects, "pod %s/%s: %.*s", waiting->namespace, waiting->name, (int)len, lines);
     }
 }
 
@@ -556,7 +574,7 @@ static int print_warnings(struct objects *objects, const struct waiting_pod *wai
     if (!text.len || objects->is_silent ||
         (objects->warned && strcmp(objects->warned, strbuf_text(&text)) == 0))
         return 0;
-    print_lines(waiting, strbuf_text(&text));
+    tell_lines(objects, waiting, strbuf_text(&text));
     objects->warned = arena_strdup(objects->names, strbuf_text(&text));
     return objects->warned ? 0 : -ENOMEM;
 }

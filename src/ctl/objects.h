@@ -24,6 +24,7 @@ enum {
 };
 
 struct objects_options {
+    const char *program;                  /* with which messages begin: "hamictl why" */
     const char *config_path;              /* the device configuration; NULL: NVIDIA's resources */
     const char *node_policy;              /* NULL: binpack */
     const char *device_policy;            /* NULL: spread */
@@ -64,6 +65,7 @@ struct objects {
     const char **nodes;
     size_t waiting_count;
     struct waiting_pod *waiting; /* in the files' order */
+    const char *program;         /* as in the options */
     const char *scheduler_name;  /* whose pods are placed */
     const char *sought;          /* as in the options */
     const char *sought_is;       /* why the sought pod does not wait; NULL: no such pod was read */

@@ -254,6 +254,7 @@ int simulate_main(int argc, char **argv)
     int r;
 
     options_read(&table, argc, argv, &simulate);
+    simulate.objects.program = argv[0];
     if (simulate.in_order)
         simulate.comparison.orders = 0;
     if (simulate.comparison.policy_count)

@@ -173,7 +173,11 @@ static int print_regions(struct top *top, struct strbuf *text, struct error *err
 
 static int print_cluster(const struct top *top, struct strbuf *text, struct error *err)
 {
-    struct objects_options options = {.config_path = top->config_path, .takes_view = true};
+    struct objects_options options = {
+        .program = "hamictl top",
+        .config_path = top->config_path,
+        .takes_view = true,
+    };
 
     for (size_t i = 0; i < top->file_count; i++)
         options.files[options.file_count++] = top->files[i];

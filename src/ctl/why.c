@@ -373,6 +373,7 @@ int why_main(int argc, char **argv)
     int r;
 
     options_read(&table, argc, argv, &why);
+    why.objects.program = argv[0];
     why.objects.sought = why.pod;
     r = objects_load(&why.objects, &objects, &err);
     if (r == 0)
