@@ -75,13 +75,13 @@ static int check_together(void *options, struct error *err)
 {
     const struct top *top = options;
 
+    if (top->cluster && (top->region || top->watch))
+        return error_set(err, -EINVAL, "--cluster goes neither with --region nor with --watch");
     if (top->region && !top->file_count)
         return error_set(err, -EINVAL, "--region: no file given");
     if (!top->region && !top->cluster && top->file_count)
         return error_set(err, -EINVAL, "\"%s\" is too much; to show a region file say --region",
                          top->files[0]);
-    if (top->cluster && (top->region || top->watch))
-        return error_set(err, -EINVAL, "--cluster goes neither with --region nor with --watch");
     if (top->file_count > OBJECTS_MAX_FILES)
         return error_set(err, -EINVAL, "more than %d files", OBJECTS_MAX_FILES);
     if (top->config_path && !top->cluster)

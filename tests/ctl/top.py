@@ -182,6 +182,7 @@ class Top(CtlTest):
             (["--count", "0", "-w"], '--count: "0" is not a number from 1 on', 2),
             (["--count", "2"], "--count goes with --watch", 2),
             (["--region"], "--region: no file given", 2),
+            (["--cluster", "--region"], "--cluster goes neither with --region nor with --watch", 2),
             (["file"], '"file" is too much; to show a region file say --region', 2),
             (["--region", "/nonexistent"], "/nonexistent", 1),
             (["--region", str(self.machine)], str(self.machine), 1),
