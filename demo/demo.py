@@ -78,7 +78,7 @@ class Demo:
         return ended.stdout
 
     def make_machine(self):
-        self.ctl("sim", "create", "--gpus", "2", "--memory", "16G", self.machine)
+        self.ctl("sim", "create", "--gpus", "2", "--model", "Tesla V100-SXM2-16GB", "--memory", "16G", self.machine)
 
     def view(self):
         """The simulator's own count."""
@@ -201,7 +201,7 @@ class Demo:
     def play(self):
         began = time.monotonic()
         self.make_machine()
-        self.screen.say("No GPU is needed: two simulated cards of 16 GiB.\n")
+        self.screen.say("No GPU is needed: two cards, V100 of 16 GiB, are simulated.\n")
         cards = self.view()["gpus"]
         self.inside()
         self.outside()
