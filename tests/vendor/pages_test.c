@@ -286,6 +286,8 @@ static void check_page(const char *name, const char *text)
     }
     if (!pods)
         fail_msg("%s: no pod", name);
+    if (!page->node_count)
+        fail_msg("%s: no node", name);
     device_config_deinit(&page->config);
     arena_free(page->arena);
     free(page);
@@ -333,6 +335,16 @@ static void what_the_pages_show_works(void **state)
     assert_true(pages > 0);
 }
 
+/* NVIDIA's examples stand where its resources are explained. */
+static void what_the_page_about_pods_shows_works(void **state)
+{
+    char *text = read_page("../pods.md");
+
+    (void)state;
+    check_page("../pods.md", text);
+    free(text);
+}
+
 static void the_index_names_each_page(void **state)
 {
     DIR *directory = opendir(folder);
@@ -357,6 +369,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_the_pages_show_works),
+        cmocka_unit_test(what_the_page_about_pods_shows_works),
         cmocka_unit_test(the_index_names_each_page),
     };
 
