@@ -70,10 +70,10 @@ static const struct option_table table = {
         "/usr/local/vgpu/containers/UID_CONTAINER on the node; programs of hamictl run in runs/ID "
         "of "
         "hamictl's state directory, which is MACHINE.run with a simulated machine.\v"
-        "BUSY is the device's time that was charged, WAITED for how long launches waited, "
-        "LAUNCHES how many did, LONGEST how long one of them did at most. OWN ns is what our own "
-        "code takes a launch, as samples have it, beside the driver's and but for the ten "
-        "nanoseconds of a launch that need not be looked at.",
+        "BUSY is the device's time that was charged. WAITED is how long launches waited for the "
+        "share in all, LAUNCHES how many of them did, LONGEST the longest of these waits. OWN ns "
+        "is the time, in nanoseconds, that the library's own code adds to a launch: the average of "
+        "samples of those launches that it looks at. To the others it adds some ten.",
     .take_arguments = take_files,
     .check = check_together,
 };
