@@ -19,6 +19,8 @@
 dlsym_fn libc_dlsym;
 dlvsym_fn libc_dlvsym;
 dlmopen_fn libc_dlmopen;
+dlopen_fn libc_dlopen;
+dlclose_fn libc_dlclose;
 
 struct object {
     ElfW(Addr) base;
@@ -239,6 +241,8 @@ void libc_find(void)
             continue;
         libc_dlvsym = (dlvsym_fn)elf_find(objects[i], "dlvsym");
         libc_dlmopen = (dlmopen_fn)elf_find(objects[i], "dlmopen");
+        libc_dlopen = (dlopen_fn)elf_find(objects[i], "dlopen");
+        libc_dlclose = (dlclose_fn)elf_find(objects[i], "dlclose");
         __atomic_store_n(&libc_dlsym, (dlsym_fn)found, __ATOMIC_RELEASE);
         return;
     }

@@ -147,9 +147,13 @@ void real_ask_again(void);
 typedef void *(*dlsym_fn)(void *handle, const char *name);
 typedef void *(*dlvsym_fn)(void *handle, const char *name, const char *version);
 typedef void *(*dlmopen_fn)(long namespace_id, const char *path, int flags);
+typedef void *(*dlopen_fn)(const char *path, int flags);
+typedef int (*dlclose_fn)(void *handle);
 extern dlsym_fn libc_dlsym;
 extern dlvsym_fn libc_dlvsym;
 extern dlmopen_fn libc_dlmopen;
+extern dlopen_fn libc_dlopen;
+extern dlclose_fn libc_dlclose;
 void libc_find(void);
 
 /* A function of an object that is loaded already, by its file's name ("libc.so.6"), or NULL. */

@@ -10,6 +10,10 @@
  * calls would go to a driver that was never initialised. ELF names are exact ABIs. cuGetProcAddress
  * is asked first too, and its answer replaced by address, since only the driver knows which ABI a
  * name means at a version and flavour.
+ *
+ * A lookup of a lookup is treated alike: where the answer would be libc's dlsym, dlvsym or dlmopen,
+ * it is ours, or the program would go on with one that we don't see. Another library's stays its
+ * own.
  */
 
 #include <dlfcn.h>
@@ -62,130 +66,6 @@ static const char *object_name(const struct link_map *map)
     return strings && offset ? strings + offset : NULL;
 }
 
-static bool lies_in_driver(const void *address)
-{
-    struct link_map *map = NULL;
-    Dl_info info;
-
-    if (dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) == 0 || !map)
-        return false;
-    return is_driver_file(info.dli_fname) || is_driver_file(object_name(map));
-}
-
-/* A cheap test first: this stands before every dlsym of the process, a sanitizer's before it is
- * ready among them. */
-__attribute__((no_sanitize("address", "thread", "undefined"))) int lookup_is_ours(const char *name)
-{
-    if (!__atomic_load_n(&libc_dlsym, __ATOMIC_ACQUIRE))
-        libc_find();
-    if (!name || !((name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v')))
-        return 0;
-    return hook_by_name(name) != NULL || driver_entry_find(name) != NULL || name_is_unknown(name);
-}
-
-/* The answer, or ours for it if it is the driver's. */
-static void *replace(void *answer, const char *name)
-{
-    void *ours = hook_by_name(name), *first;
-
-    if (!answer || answer == ours || !lies_in_driver(answer))
-        return answer;
-    if (ours)
-        return ours;
-    first = real_driver_symbol(name);
-    if (!first)
-        return answer;
-    ours = hook_by_pointer(first);
-    return ours ? ours : first;
-}
-
-/* Whether an address lies in an object at or after this one in the order of loading. */
-static bool lies_behind(const void *address, const struct link_map *first)
-{
-    struct link_map *map = NULL;
-    Dl_info info;
-
-    if (dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) == 0)
-        return false;
-    for (; first; first = first->l_next) {
-        if (first == map)
-            return true;
-    }
-    return false;
-}
-
-/* RTLD_NEXT for another caller than ourselves: the first definition in the objects behind it. */
-static void *next_symbol(const char *name, const void *caller)
-{
-    struct link_map *map = NULL;
-    Dl_info info;
-
-    if (dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) == 0 || !map)
-        return libc_dlsym(RTLD_NEXT, name);
-
-    for (map = map->l_next; map; map = map->l_next) {
-        void *handle = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
-        void *found;
-
-        if (!handle)
-            continue;
-        found = libc_dlsym(handle, name);
-        (void)dlclose(handle);
-        if (found && lies_behind(found, map))
-            return found;
-    }
-    return NULL;
-}
-
-/*
- * RTLD_DEFAULT for another caller than ourselves: the program's objects, then the caller's own and
- * those it was linked with, which only it can see if it was opened with RTLD_LOCAL.
- */
-static void *default_symbol(const char *name, const void *caller)
-{
-    void *found = libc_dlsym(RTLD_DEFAULT, name), *handle;
-    struct link_map *map = NULL;
-    Dl_info info;
-
-    if (found || dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) == 0 || !map)
-        return found;
-    handle = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
-    if (!handle)
-        return NULL;
-    found = libc_dlsym(handle, name);
-    (void)dlclose(handle);
-    return found;
-}
-
-void *lookup_symbol(void *handle, const char *name, const void *unused, const void *caller)
-{
-    void *found;
-
-    (void)unused;
-    if (!libc_dlsym)
-        return NULL;
-    if (handle == RTLD_NEXT)
-        found = next_symbol(name, caller);
-    else if (handle == RTLD_DEFAULT)
-        found = default_symbol(name, caller);
-    else
-        found = libc_dlsym(handle, name);
-    return replace(found, name);
-}
-
-/* The driver's exports carry no version: whichever is asked for, glibc gives the one there is. */
-void *lookup_version(void *handle, const char *name, const char *version, const void *caller)
-{
-    void *found;
-
-    if (!libc_dlvsym)
-        return NULL;
-    found = handle == RTLD_NEXT ? next_symbol(name, caller) : libc_dlvsym(handle, name, version);
-    if (!found && handle == RTLD_DEFAULT)
-        found = default_symbol(name, caller);
-    return replace(found, name);
-}
-
 /* The C library's own parts, which open files by themselves, but no driver. */
 static bool is_libc(const char *path)
 {
@@ -199,6 +79,143 @@ static bool is_libc(const char *path)
             return true;
     }
     return false;
+}
+
+/* The object that an address lies in, or NULL. */
+static struct link_map *object_of(const void *address)
+{
+    struct link_map *map = NULL;
+    Dl_info info;
+
+    return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 ? map : NULL;
+}
+
+/* Whether an address lies in a file of such a name, or of one that calls itself so. */
+static bool lies_in(const void *address, bool (*is_such)(const char *path))
+{
+    const struct link_map *map = object_of(address);
+
+    return map && (is_such(map->l_name) || is_such(object_name(map)));
+}
+
+/* Our function for one of libc's that look symbols up, or NULL. */
+static void *own_lookup(const char *name)
+{
+    if (strcmp(name, "dlsym") == 0)
+        return (void *)dlsym;
+    if (strcmp(name, "dlvsym") == 0)
+        return (void *)dlvsym;
+    return strcmp(name, "dlmopen") == 0 ? (void *)dlmopen : NULL;
+}
+
+/* A cheap test first: this stands before every dlsym of the process, a sanitizer's before it is
+ * ready among them, which asks for dlopen, dlclose and dl_iterate_phdr. */
+__attribute__((no_sanitize("address", "thread", "undefined"))) int lookup_is_ours(const char *name)
+{
+    if (!__atomic_load_n(&libc_dlsym, __ATOMIC_ACQUIRE))
+        libc_find();
+    if (!name)
+        return 0;
+    if (name[0] == 'd' && name[1] == 'l' && (name[2] == 's' || name[2] == 'v' || name[2] == 'm'))
+        return own_lookup(name) != NULL;
+    if (!((name[0] == 'c' && name[1] == 'u') || (name[0] == 'n' && name[1] == 'v')))
+        return 0;
+    return hook_by_name(name) != NULL || driver_entry_find(name) != NULL || name_is_unknown(name);
+}
+
+/* The answer, or ours for it if it is the driver's, or one of libc's lookups. */
+static void *replace(void *answer, const char *name)
+{
+    void *ours = own_lookup(name), *first;
+
+    if (ours)
+        return answer && lies_in(answer, is_libc) ? ours : answer;
+    ours = hook_by_name(name);
+    if (!answer || answer == ours || !lies_in(answer, is_driver_file))
+        return answer;
+    if (ours)
+        return ours;
+    first = real_driver_symbol(name);
+    if (!first)
+        return answer;
+    ours = hook_by_pointer(first);
+    return ours ? ours : first;
+}
+
+/* What libc answers us, of any version where none is named. */
+static void *ask_libc(void *handle, const char *name, const char *version)
+{
+    return version ? libc_dlvsym(handle, name, version) : libc_dlsym(handle, name);
+}
+
+/*
+ * The same for an object, and those it was linked with. By libc's own dlopen: another library's
+ * could look dlsym up, and come here again.
+ */
+static void *ask_object(const struct link_map *map, const char *name, const char *version)
+{
+    void *handle = libc_dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD), *found;
+
+    if (!handle)
+        return NULL;
+    found = ask_libc(handle, name, version);
+    (void)libc_dlclose(handle);
+    return found;
+}
+
+/*
+ * RTLD_NEXT for another caller than ourselves: the first of the objects behind it that defines it,
+ * else, since what is opened late may lie behind those it was linked with, the first of these.
+ */
+static void *next_symbol(const char *name, const char *version, const void *caller)
+{
+    const struct link_map *own = object_of(caller);
+    void *found;
+
+    for (const struct link_map *map = own ? own->l_next : NULL; map; map = map->l_next) {
+        found = ask_object(map, name, version);
+        if (found && object_of(found) == map)
+            return found;
+    }
+    found = own ? ask_object(own, name, version) : NULL;
+    return found && object_of(found) != own ? found : ask_libc(RTLD_NEXT, name, version);
+}
+
+/*
+ * RTLD_DEFAULT for another caller than ourselves: the program's objects, then the caller's own and
+ * those it was linked with, which only it can see if it was opened with RTLD_LOCAL.
+ */
+static void *default_symbol(const char *name, const char *version, const void *caller)
+{
+    void *found = ask_libc(RTLD_DEFAULT, name, version);
+    const struct link_map *map = found ? NULL : object_of(caller);
+
+    return map ? ask_object(map, name, version) : found;
+}
+
+static void *look_up(void *handle, const char *name, const char *version, const void *caller)
+{
+    void *found;
+
+    if (handle == RTLD_NEXT)
+        found = next_symbol(name, version, caller);
+    else if (handle == RTLD_DEFAULT)
+        found = default_symbol(name, version, caller);
+    else
+        found = ask_libc(handle, name, version);
+    return replace(found, name);
+}
+
+void *lookup_symbol(void *handle, const char *name, const void *unused, const void *caller)
+{
+    (void)unused;
+    return libc_dlsym ? look_up(handle, name, NULL, caller) : NULL;
+}
+
+/* The driver's exports carry no version: whichever is asked for, glibc gives the one there is. */
+void *lookup_version(void *handle, const char *name, const char *version, const void *caller)
+{
+    return libc_dlvsym ? look_up(handle, name, version, caller) : NULL;
 }
 
 /*

@@ -142,6 +142,68 @@ static void *look_third(const struct entry *entry)
     return find ? find(entry->name) : NULL;
 }
 
+/* libc's functions that look symbols up are found in libc itself, by its handle. */
+
+typedef void *dlsym_fn(void *handle, const char *name);
+typedef void *dlvsym_fn(void *handle, const char *name, const char *version);
+typedef void *dlmopen_fn(Lmid_t namespace_id, const char *path, int flags);
+
+static dlsym_fn *fetched_dlsym;
+
+/* By the first version that this libc has. */
+static void *look_versions(dlvsym_fn *lookup, void *libc, const char *name)
+{
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+    void *found = NULL;
+
+    for (size_t i = 0; !found && i < sizeof(versions) / sizeof(versions[0]); i++)
+        found = lookup(libc, name, versions[i]);
+    return found;
+}
+
+static void *open_fetched(const char *argument)
+{
+    fetched_dlsym = (dlsym_fn *)dlsym(dlopen(argument, RTLD_NOW), "dlsym");
+    return dlopen("libcuda.so.1", RTLD_NOW);
+}
+
+static void *open_fetched_version(const char *argument)
+{
+    void *libc = dlopen(argument, RTLD_NOW);
+    dlvsym_fn *lookup = (dlvsym_fn *)look_versions(dlvsym, libc, "dlvsym");
+
+    fetched_dlsym = (dlsym_fn *)look_versions(lookup, libc, "dlsym");
+    return dlopen("libcuda.so.1", RTLD_NOW);
+}
+
+static void *open_fetched_apart(const char *argument)
+{
+    fetched_dlsym = (dlsym_fn *)dlsym(dlmopen(LM_ID_NEWLM, argument, RTLD_NOW), "dlsym");
+    return dlopen("libcuda.so.1", RTLD_NOW);
+}
+
+static void *open_fetched_namespace(const char *argument)
+{
+    dlmopen_fn *open = (dlmopen_fn *)dlsym(dlopen(argument, RTLD_NOW), "dlmopen");
+
+    return open(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
+}
+
+/* What a library behind all others finds next after itself. */
+static void *open_fetched_next(const char *argument)
+{
+    void *third = dlopen(argument, RTLD_NOW | RTLD_LOCAL);
+    dlsym_fn *(*next)(void) = (dlsym_fn * (*)(void)) dlsym(third, "reach_third_next");
+
+    fetched_dlsym = next();
+    return dlopen("libcuda.so.1", RTLD_NOW);
+}
+
+static void *look_fetched(const struct entry *entry)
+{
+    return fetched_dlsym(library, entry->name);
+}
+
 static void *look_dlsym(const struct entry *entry)
 {
     return dlsym(library, entry->name);
@@ -244,6 +306,11 @@ static const struct way ways[] = {
     {"namespace", open_namespace, NULL, look_dlsym},
     {"namespace-third", open_third_apart, NULL, look_third},
     {"third-default", open_third, NULL, look_third},
+    {"fetched", open_fetched, NULL, look_fetched},
+    {"fetched-version", open_fetched_version, NULL, look_fetched},
+    {"fetched-apart", open_fetched_apart, NULL, look_fetched},
+    {"fetched-namespace", open_fetched_namespace, NULL, look_dlsym},
+    {"fetched-next", open_fetched_next, NULL, look_fetched},
     {"proc1", open_usual, procs_from_dlsym, look_proc_v1},
     {"proc2", open_usual, procs_from_dlsym, look_proc_v2},
     {"proc1-by-proc1", open_usual, procs_from_v1, look_proc_v1},
@@ -724,6 +791,9 @@ static int command_others(int argc, char **argv)
                dlsym(library, names[i]) ? "found" : "none");
     }
     printf("malloc is malloc: %d\n", dlsym(libc, "malloc") == (void *)malloc);
+    printf("dlsym is dlsym: %d\n", dlsym(libc, "dlsym") == (void *)dlsym);
+    printf("of no such version: %d\n", dlvsym(libc, "dlsym", "GLIBC_0.1") != NULL);
+    printf("error told of it: %d\n", dlerror() != NULL);
     printf("error told: %d\n", (dlsym(libc, "cuNoSuchThing"), dlerror() != NULL));
     printf("error told once: %d\n", dlerror() == NULL);
     return 0;

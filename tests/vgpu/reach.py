@@ -12,6 +12,7 @@ from harness import *
 
 REACH = BUILD / "tests/reach"
 DIRECT = BUILD / "tests/reach_direct"
+WRAPPER = BUILD / "tests/libreach_wrapper.so"
 LIMIT = 1 * GIB
 UNIT = 512  # bytes; what is charged is rounded up to this
 
@@ -62,6 +63,13 @@ WAYS = [
     (REACH, f"namespace={copies[2]}"),
     (REACH, f"namespace-third={BUILD / 'tests/libreach_third.so'}"),
     (REACH, f"third-default={BUILD / 'tests/libreach_linked.so'}"),
+    (REACH, "fetched=libc.so.6"),
+    (REACH, "fetched=libdl.so.2"),
+    (REACH, "fetched-version=libc.so.6"),
+    (REACH, "fetched-version=libdl.so.2"),
+    (REACH, "fetched-apart=libc.so.6"),
+    (REACH, "fetched-namespace=libc.so.6"),
+    (REACH, f"fetched-next={BUILD / 'tests/libreach_third.so'}"),
     (REACH, "proc1"),
     (REACH, "proc2"),
     (REACH, "proc1-by-proc1"),
@@ -82,7 +90,7 @@ PIECE |= {"cuArray3DCreate_v2": 64 * KIB, "cuMipmappedArrayCreate": 64 * KIB}
 
 
 def name(way):
-    return way.split("=")[0] + ("=" + way.rsplit("/", 1)[1] if "=" in way else "")
+    return way.split("=")[0] + ("=" + way.split("=")[1].rsplit("/", 1)[-1] if "=" in way else "")
 
 
 def check_queries(title, said, used):
@@ -106,10 +114,13 @@ def check_queries(title, said, used):
         )
 
 
-def check_fill(program, way, allocator):
-    title = f"{name(way)}, {allocator}"
+def check_fill(program, way, allocator, preloaded=None):
+    title = f"{name(way)}, {allocator}" + (f", {preloaded[0]}" if preloaded else "")
     machine = Machine(gpus=1, memory=4 * GIB)
-    guest = start([program, way, "fill", allocator], limited_environment(machine, memory=LIMIT))
+    environment = limited_environment(machine, memory=LIMIT)
+    if preloaded:
+        environment["LD_PRELOAD"] = " ".join(str(library) for library in preloaded[1])
+    guest = start([program, way, "fill", allocator], environment)
     line = guest.stdout.readline()
     if not check(line.startswith("{"), f"{title}: runs", line, guest.poll()):
         return
@@ -243,6 +254,9 @@ check_newer()
 check_memory()
 for program, way in WAYS:
     check_fill(program, way, "cuMemAlloc_v2")
+for way in ("dlsym", "fetched=libc.so.6", f"fetched-next={BUILD / 'tests/libreach_third.so'}"):
+    for preloaded in (("wrapper behind", [LIBVGPU, WRAPPER]), ("wrapper before", [WRAPPER, LIBVGPU])):
+        check_fill(REACH, way, "cuMemAlloc_v2", preloaded)
 for allocator in ALLOCATORS[1:]:
     for program, way in WAYS:
         if way in ("dlsym", "proc2", "linked", "second-next"):

@@ -7,7 +7,18 @@
 
 #include <dlfcn.h>
 
-__attribute__((visibility("default"))) void *reach_third_find(const char *name);
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT void *reach_third_find(const char *name);
+EXPORT void *reach_third_next(void);
+
+/* The lookup that comes after this library. */
+void *reach_third_next(void)
+{
+    void *volatile found = dlsym(RTLD_NEXT, "dlsym"); /* no tail call: the caller is to be seen */
+
+    return found;
+}
 
 #ifdef LINKED
 extern int cuDriverGetVersion(int *version);
@@ -15,7 +26,7 @@ int (*reach_third_keeps)(int *) = cuDriverGetVersion;
 
 void *reach_third_find(const char *name)
 {
-    void *volatile found = dlsym(RTLD_DEFAULT, name); /* no tail call: the caller is to be seen */
+    void *volatile found = dlsym(RTLD_DEFAULT, name); /* nor here */
 
     return found;
 }
