@@ -12,6 +12,8 @@
 #include <link.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/util.h"
 #include "vgpu/real.h"
@@ -29,6 +31,8 @@ struct object {
     const uint32_t *gnu_hash;
     const uint32_t *sysv_hash;
     const ElfW(Half) * versions;
+    const ElfW(Rela) * relocations[2]; /* of data, of calls */
+    size_t relocation_bytes[2];
 };
 
 static const char *file_name(const char *path)
@@ -85,6 +89,14 @@ static bool read_entries(const ElfW(Dyn) * dynamic, ElfW(Addr) base, struct obje
             object->sysv_hash = address;
         else if (dynamic->d_tag == DT_VERSYM)
             object->versions = address;
+        else if (dynamic->d_tag == DT_RELA)
+            object->relocations[0] = address;
+        else if (dynamic->d_tag == DT_RELASZ)
+            object->relocation_bytes[0] = dynamic->d_un.d_val;
+        else if (dynamic->d_tag == DT_JMPREL)
+            object->relocations[1] = address;
+        else if (dynamic->d_tag == DT_PLTRELSZ)
+            object->relocation_bytes[1] = dynamic->d_un.d_val;
     }
     return object->symbols && object->strings && (object->gnu_hash || object->sysv_hash);
 }
@@ -179,6 +191,11 @@ static uint32_t count_symbols(const struct object *object)
     return last + 1;
 }
 
+static bool is_function(const ElfW(Sym) * symbol)
+{
+    return symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
+}
+
 void elf_each_function(const struct link_map *map, void (*fn)(const char *name, void *function))
 {
     struct object object;
@@ -190,8 +207,78 @@ void elf_each_function(const struct link_map *map, void (*fn)(const char *name, 
     for (uint32_t i = 1; i < count; i++) {
         const ElfW(Sym) *symbol = &object.symbols[i];
 
-        if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC)
+        if (is_function(symbol))
             fn(object.strings + symbol->st_name, (void *)(object.base + symbol->st_value));
+    }
+}
+
+/* How the part of a library with this address was mapped, which its header tells, or -1. */
+static int protection_of(const ElfW(Ehdr) * header, ElfW(Addr) base, const void *address)
+{
+    const ElfW(Phdr) *parts = (const ElfW(Phdr) *)((const char *)header + header->e_phoff);
+
+    for (size_t i = 0; i < header->e_phnum; i++) {
+        ElfW(Word) flags = parts[i].p_flags;
+
+        if (parts[i].p_type == PT_LOAD &&
+            (uintptr_t)address - base - parts[i].p_vaddr < parts[i].p_memsz)
+            return (flags & PF_R ? PROT_READ : 0) | (flags & PF_W ? PROT_WRITE : 0) |
+                   (flags & PF_X ? PROT_EXEC : 0);
+    }
+    return -1;
+}
+
+/* Writes where the linker has written, or only mapped, and leaves its page as `protection`. */
+static void write_word(void *at, uintptr_t value, int protection)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *begin = (void *)((uintptr_t)at & ~(page - 1));
+
+    if (mprotect(begin, page, protection | PROT_READ | PROT_WRITE) < 0)
+        return;
+    __atomic_store_n((uintptr_t *)at, value, __ATOMIC_RELEASE);
+    if (!(protection & PROT_WRITE))
+        (void)mprotect(begin, page, protection);
+}
+
+void elf_redirect(const struct link_map *map, const void *header, void *(*find)(const char *name))
+{
+    struct object object;
+    uint32_t count;
+
+    if (!read_entries(map->l_ld, map->l_addr, &object))
+        return;
+    count = count_symbols(&object);
+    for (uint32_t i = 1; i < count; i++) {
+        const ElfW(Sym) *symbol = &object.symbols[i];
+        void *ours = is_function(symbol) ? find(object.strings + symbol->st_name) : NULL;
+        int protection = ours ? protection_of(header, object.base, symbol) : -1;
+
+        if (protection >= 0)
+            write_word((void *)&symbol->st_value, (uintptr_t)ours - object.base, protection);
+    }
+}
+
+void elf_rebind(const struct link_map *map, void *(*find)(const char *name, void **slot))
+{
+    struct object object;
+
+    if (!read_entries(map->l_ld, map->l_addr, &object))
+        return;
+    for (size_t kind = 0; kind < ARRAY_SIZE(object.relocations); kind++) {
+        size_t count = object.relocation_bytes[kind] / sizeof(ElfW(Rela));
+
+        for (size_t i = 0; object.relocations[kind] && i < count; i++) {
+            const ElfW(Rela) *relocation = &object.relocations[kind][i];
+            const ElfW(Sym) *symbol = &object.symbols[ELF64_R_SYM(relocation->r_info)];
+            void **slot = (void **)(object.base + relocation->r_offset), *ours;
+
+            if (!ELF64_R_SYM(relocation->r_info) || (uintptr_t)slot % sizeof(*slot))
+                continue;
+            ours = find(object.strings + symbol->st_name, slot);
+            if (ours)
+                write_word(slot, (uintptr_t)ours, PROT_READ | PROT_WRITE);
+        }
     }
 }
 

@@ -164,6 +164,18 @@ struct link_map;
 /* Calls fn with each function that an object defines for others. */
 void elf_each_function(const struct link_map *map, void (*fn)(const char *name, void *function));
 
+/*
+ * Has a library's functions found elsewhere from now on, by whoever looks them up, the linker too:
+ * each where find(its name) says, unless that is NULL. The library's file is mapped at `header`.
+ */
+void elf_redirect(const struct link_map *map, const void *header, void *(*find)(const char *name));
+
+/*
+ * Has an object call another function where it was bound already: find(name, slot) is told in which
+ * word of the object's own the linker put the address of `name`, and gives another one or NULL.
+ */
+void elf_rebind(const struct link_map *map, void *(*find)(const char *name, void **slot));
+
 /* Whether an object takes a function of this name from others. */
 bool elf_wants(const struct link_map *map, const char *name);
 

@@ -17,6 +17,7 @@
  */
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
 #include <pthread.h>
 #include <string.h>
@@ -292,4 +293,69 @@ PUBLIC CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version,
     if (found != untouched)
         give_answer(found, pfn);
     return result;
+}
+
+/* What stands before us */
+
+static const struct link_map *taken; /* by the constructor */
+
+/* Our function of a name. The cheap test first: all names of libc are asked for. */
+static void *own_function(const char *name)
+{
+    if (!lookup_is_ours(name))
+        return NULL;
+    return name[0] == 'd' ? own_lookup(name) : hook_by_name(name);
+}
+
+static void *own_for_taken(const char *name, void **slot)
+{
+    void *ours = own_function(name);
+
+    return ours && object_of(*slot) == taken ? ours : NULL;
+}
+
+/* Whether it is the driver or libc; its functions are noted while they can still be found. */
+static bool open_real(const struct link_map *map)
+{
+    const char *name = is_driver_file(map->l_name) ? map->l_name : object_name(map);
+
+    if (is_driver_file(name))
+        return strncmp(file_name(name), "libcuda", 7) == 0 ? real_driver() : real_nvml();
+    if (!is_libc(map->l_name) && !is_libc(name))
+        return false;
+    libc_find();
+    return libc_dlsym != NULL;
+}
+
+static void take(const struct link_map *map, const struct link_map *own)
+{
+    const struct link_map *other = own;
+    Dl_info info;
+
+    if (dladdr(map->l_ld, &info) == 0)
+        return;
+    taken = map;
+    elf_redirect(map, info.dli_fbase, own_function);
+    while (other->l_prev)
+        other = other->l_prev;
+    for (; other; other = other->l_next) {
+        if (other != map && other != own)
+            elf_rebind(other, own_for_taken);
+    }
+}
+
+/*
+ * The driver or libc may have been preloaded before us: what is linked with it was bound past us,
+ * and what is opened later would be. Both are given ours. A driver's own calls stay as they are.
+ */
+static void __attribute__((constructor)) take_what_precedes(void)
+{
+    const struct link_map *own = object_of((void *)take_what_precedes);
+    int saved = errno;
+
+    for (const struct link_map *map = own ? own->l_prev : NULL; map; map = map->l_prev) {
+        if (open_real(map))
+            take(map, own);
+    }
+    errno = saved;
 }

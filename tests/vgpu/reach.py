@@ -13,6 +13,9 @@ from harness import *
 REACH = BUILD / "tests/reach"
 DIRECT = BUILD / "tests/reach_direct"
 WRAPPER = BUILD / "tests/libreach_wrapper.so"
+THIRD = BUILD / "tests/libreach_third.so"
+THIRD_LINKED = BUILD / "tests/libreach_linked.so"
+LIBC = next(line.split()[-1] for line in open("/proc/self/maps", encoding="utf-8") if "/libc.so.6" in line)
 LIMIT = 1 * GIB
 UNIT = 512  # bytes; what is charged is rounded up to this
 
@@ -61,15 +64,15 @@ WAYS = [
     (REACH, f"namespace={copies[0]}"),
     (REACH, f"namespace={copies[1]}"),
     (REACH, f"namespace={copies[2]}"),
-    (REACH, f"namespace-third={BUILD / 'tests/libreach_third.so'}"),
-    (REACH, f"third-default={BUILD / 'tests/libreach_linked.so'}"),
+    (REACH, f"namespace-third={THIRD}"),
+    (REACH, f"third-default={THIRD_LINKED}"),
     (REACH, "fetched=libc.so.6"),
     (REACH, "fetched=libdl.so.2"),
     (REACH, "fetched-version=libc.so.6"),
     (REACH, "fetched-version=libdl.so.2"),
     (REACH, "fetched-apart=libc.so.6"),
     (REACH, "fetched-namespace=libc.so.6"),
-    (REACH, f"fetched-next={BUILD / 'tests/libreach_third.so'}"),
+    (REACH, f"fetched-next={THIRD}"),
     (REACH, "proc1"),
     (REACH, "proc2"),
     (REACH, "proc1-by-proc1"),
@@ -120,6 +123,7 @@ def check_fill(program, way, allocator, preloaded=None):
     environment = limited_environment(machine, memory=LIMIT)
     if preloaded:
         environment["LD_PRELOAD"] = " ".join(str(library) for library in preloaded[1])
+        environment |= preloaded[2] if len(preloaded) > 2 else {}
     guest = start([program, way, "fill", allocator], environment)
     line = guest.stdout.readline()
     if not check(line.startswith("{"), f"{title}: runs", line, guest.poll()):
@@ -254,7 +258,18 @@ check_newer()
 check_memory()
 for program, way in WAYS:
     check_fill(program, way, "cuMemAlloc_v2")
-for way in ("dlsym", "fetched=libc.so.6", f"fetched-next={BUILD / 'tests/libreach_third.so'}"):
+for preloaded in (
+    ("driver before", [SIMDRIVER / "libcuda.so.1", LIBVGPU]),
+    ("driver before, bound at once", [SIMDRIVER / "libcuda.so.1", LIBVGPU], {"LD_BIND_NOW": "1"}),
+    ("driver's copy before", [copies[2], LIBVGPU]),
+    ("libc before", [LIBC, LIBVGPU]),
+    ("both before", [LIBC, SIMDRIVER / "libcuda.so.1", LIBVGPU]),
+):
+    for program, way in ((DIRECT, "linked"), (DIRECT, "next"), (REACH, "dlsym"), (REACH, "default"), (REACH, "proc2")):
+        check_fill(program, way, "cuMemAlloc_v2", preloaded)
+    check_fill(REACH, f"third-default={THIRD_LINKED}", "cuMemAlloc_v2", preloaded)
+    check_fill(REACH, f"fetched-next={THIRD}", "cuMemAlloc_v2", preloaded)
+for way in ("dlsym", "fetched=libc.so.6", f"fetched-next={THIRD}"):
     for preloaded in (("wrapper behind", [LIBVGPU, WRAPPER]), ("wrapper before", [WRAPPER, LIBVGPU])):
         check_fill(REACH, way, "cuMemAlloc_v2", preloaded)
 for allocator in ALLOCATORS[1:]:
