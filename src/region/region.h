@@ -285,8 +285,10 @@ void region_close(struct region *region);
 
 /*
  * Takes a slot for the calling process (region->slot), after settling dead ones. Bounded: two
- * seconds at worst, microseconds as a rule. -EUSERS when 1,024 processes live, -ETIMEDOUT, -ESTALE
- * when our descriptor is closed and the file can't be opened again.
+ * seconds at worst, microseconds as a rule. A slot is free once its process is dead and nobody
+ * holds its lock: a child that was made without fork handlers holds its dead parent's lock until it
+ * ends. -EUSERS when all 1,024 slots are taken, -ETIMEDOUT, -ESTALE when our descriptor is closed
+ * and the file can't be opened again.
  */
 int region_claim(struct region *region, struct error *err);
 

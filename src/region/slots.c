@@ -352,14 +352,24 @@ void region_tried(struct region *region)
     (void)unlock_range(region->fd, REGION_LOCK_TRY, 1);
 }
 
-static int find_free_slot(const struct region *region)
+static bool slot_is_free(const struct region *region, unsigned index)
 {
-    for (unsigned i = 0; i < REGION_SLOTS; i++) {
-        if (atomic_load(&region->ext->slots[i].pid) == 0 &&
-            atomic_load(&region->base->slots[i].pid) == 0)
-            return (int)i;
-    }
-    return -EUSERS;
+    return atomic_load(&region->ext->slots[index].pid) == 0 &&
+           atomic_load(&region->base->slots[index].pid) == 0;
+}
+
+/* Both locks, or none. -EBUSY: somebody has one of them. */
+static int lock_free_slot(int fd, unsigned index)
+{
+    int r = lock_range(fd, REGION_LOCK_HELD + (off_t)index, 1, 0);
+
+    if (r < 0)
+        return r == -ETIMEDOUT ? -EBUSY : r;
+    r = lock_slot(fd, index);
+    if (r == 0)
+        return 0;
+    (void)unlock_range(fd, REGION_LOCK_HELD + (off_t)index, 1);
+    return r == -EAGAIN || r == -EACCES ? -EBUSY : r;
 }
 
 /* The lock first, then who we are: seen without its lock, a claim is a dead process' claim. */
@@ -367,11 +377,8 @@ static int occupy_slot(struct region *region, unsigned index)
 {
     struct region_ext_slot *mine = &region->ext->slots[index];
     struct region_slot *mirror = &region->base->slots[index];
-    int r;
+    int r = lock_free_slot(region->fd, index);
 
-    r = lock_slot(region->fd, index);
-    if (r == 0)
-        r = lock_range(region->fd, REGION_LOCK_HELD + (off_t)index, 1, 0);
     if (r < 0)
         return r;
 
@@ -393,15 +400,24 @@ static int occupy_slot(struct region *region, unsigned index)
     return 0;
 }
 
+/*
+ * The first free slot that nobody has locked. A dead process' slot is free as soon as it is
+ * settled, but a child that was made past the handlers of fork keeps a copy of its open file, and
+ * so the lock of the slot: nobody can have that slot before the child ends.
+ */
 static int claim_locked(struct region *region)
 {
-    int index;
-
     (void)settle_all(region);
-    index = find_free_slot(region);
-    if (index < 0)
-        return index;
-    return occupy_slot(region, (unsigned)index);
+    for (unsigned i = 0; i < REGION_SLOTS; i++) {
+        int r;
+
+        if (!slot_is_free(region, i))
+            continue;
+        r = occupy_slot(region, i);
+        if (r != -EBUSY)
+            return r;
+    }
+    return -EUSERS;
 }
 
 /*
@@ -440,7 +456,9 @@ int region_claim(struct region *region, struct error *err)
     if (r == -ESTALE)
         return error_set(err, r, "%s: it was removed or replaced while in use", region->path);
     if (r == -EUSERS)
-        return error_set(err, r, "%s: %d processes use it already", region->path, REGION_SLOTS);
+        return error_set(err, r,
+                         "%s: all its %d slots are taken, by processes or by children of dead ones",
+                         region->path, REGION_SLOTS);
     if (r < 0)
         return error_set(err, r, "%s: taking a slot: %s", region->path, strerror(-r));
     return 0;

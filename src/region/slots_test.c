@@ -2,6 +2,7 @@
 
 /* Slots, and what their processes hold: it is free once they are dead, and not before. */
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -359,6 +360,107 @@ static void a_parent_that_was_killed_is_dead_though_its_child_lives(void **state
     region_close(&region);
 }
 
+/* The child's pid. It holds the lock of its parent, which is dead, until it is killed. */
+static pid_t leave_child_past_handlers(uint64_t units)
+{
+    pid_t parent, child;
+    int pipe_fds[2];
+
+    assert_int_equal(pipe(pipe_fds), 0);
+    parent = fork();
+    if (parent == 0) {
+        struct region mine;
+
+        if (region_open(&mine, fixture_path, NULL) < 0 || region_claim(&mine, NULL) < 0 ||
+            ledger_charge(mine.ext, (unsigned)mine.slot, 0, units, 1000) != LEDGER_CHARGED)
+            _exit(1);
+        child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (child == 0) {
+            (void)sleep(20); /* but no longer, should the test fail */
+            _exit(0);
+        }
+        (void)!write(pipe_fds[1], &child, sizeof(child));
+        _exit(0);
+    }
+    assert_int_equal(read(pipe_fds[0], &child, sizeof(child)), sizeof(child));
+    assert_int_equal(waitpid(parent, NULL, 0), parent);
+    (void)close(pipe_fds[0]);
+    (void)close(pipe_fds[1]);
+    return child;
+}
+
+/* Which slot a new process gets, of the first ones. */
+static int claim_once(void)
+{
+    pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        struct region region;
+
+        if (region_open(&region, fixture_path, NULL) < 0 || region_claim(&region, NULL) < 0)
+            _exit(255);
+        _exit(region.slot);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void wait_for_slot(int slot)
+{
+    for (int i = 0; i < 2000 && claim_once() != slot; i++)
+        (void)usleep(1000);
+    assert_int_equal(claim_once(), slot);
+}
+
+static void a_slot_that_a_dead_process_child_holds_is_passed_over(void **state)
+{
+    struct region region;
+    pid_t children[3];
+
+    (void)state;
+    assert_int_equal(region_open(&region, fixture_path, NULL), 0);
+    (void)region_device(&region, "GPU-a");
+    for (unsigned i = 0; i < ARRAY_SIZE(children); i++) {
+        children[i] = leave_child_past_handlers(300);
+        assert_int_equal(claim_once(), (int)i + 1);
+        assert_int_equal(ledger_total(region.ext, 0), 0);
+        assert_int_equal(fixture_view()->process_count, 0);
+    }
+
+    /* Its slot is to be had again as the child ends. */
+    assert_int_equal(kill(children[1], SIGKILL), 0);
+    wait_for_slot(1);
+    assert_int_equal(kill(children[0], SIGKILL), 0);
+    wait_for_slot(0);
+    assert_int_equal(kill(children[2], SIGKILL), 0);
+    region_close(&region);
+}
+
+/* As by 1,024 such children. */
+static void slots_whose_locks_are_held_run_out_and_come_back(void **state)
+{
+    struct flock all = {.l_type = F_WRLCK, .l_start = REGION_LOCK_HELD, .l_len = REGION_SLOTS};
+    struct region region;
+    int fd;
+
+    (void)state;
+    assert_int_equal(region_open(&region, fixture_path, NULL), 0);
+    fd = open(fixture_path, O_RDWR);
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &all), 0);
+    assert_int_equal(region_claim(&region, NULL), -EUSERS);
+    assert_int_equal(region.slot, -1);
+    all = (struct flock){
+        .l_type = F_UNLCK, .l_start = REGION_LOCK_HELD + REGION_SLOTS - 1, .l_len = 1};
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &all), 0);
+    assert_int_equal(region_claim(&region, NULL), 0);
+    assert_int_equal(region.slot, REGION_SLOTS - 1);
+    (void)close(fd);
+    assert_int_equal(claim_once(), 0);
+    region_close(&region);
+}
+
 static void a_program_that_became_another_holds_nothing(void **state)
 {
     struct region region;
@@ -393,6 +495,8 @@ int main(void)
         FIXTURE_TEST(a_process_lives_however_long_the_name_of_what_it_maps),
         FIXTURE_TEST(a_child_that_was_forked_unseen_is_alive),
         FIXTURE_TEST(a_parent_that_was_killed_is_dead_though_its_child_lives),
+        FIXTURE_TEST(a_slot_that_a_dead_process_child_holds_is_passed_over),
+        FIXTURE_TEST(slots_whose_locks_are_held_run_out_and_come_back),
         FIXTURE_TEST(a_lock_that_was_lost_is_taken_again),
         FIXTURE_TEST(a_forked_child_has_a_slot_of_its_own),
         FIXTURE_TEST(a_program_that_became_another_holds_nothing),
