@@ -23,6 +23,7 @@ enum {
 
 #define CONTEXT_BYTES (100 * MIB)
 #define THREADS (100 * 2048) /* that the machine can run at once */
+#define RACES 300
 
 static const char image[] =
     "hamisim-module 1\nsize=40960\nkernel a\nkernel b\nkernel c\nkernel d\n";
@@ -408,6 +409,83 @@ static void the_stack_grows_as_a_graph_becomes_executable(void **state)
     assert_int_equal(testing_run("", stack_for_a_graph), 0);
 }
 
+/* Contexts with a kernel come and go, while other threads launch it. */
+struct racer {
+    pthread_t thread;
+    CUcontext context;
+    CUfunction function;
+    CUkernel kernel;
+    int ends;
+    unsigned strange;
+};
+
+static bool is_answer_of_a_race(CUresult r)
+{
+    return r == CUDA_SUCCESS || r == CUDA_ERROR_INVALID_HANDLE || r == CUDA_ERROR_INVALID_CONTEXT ||
+           r == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+static void *race_launches(void *data)
+{
+    struct racer *racer = data;
+
+    while (!__atomic_load_n(&racer->ends, __ATOMIC_ACQUIRE)) {
+        CUfunction function = __atomic_load_n(&racer->function, __ATOMIC_ACQUIRE);
+        CUmodule module;
+        int value;
+
+        (void)cuCtxSetCurrent(__atomic_load_n(&racer->context, __ATOMIC_ACQUIRE));
+        racer->strange += !is_answer_of_a_race(launch(function));
+        racer->strange += !is_answer_of_a_race(launch((CUfunction)racer->kernel));
+        racer->strange += !is_answer_of_a_race(cuFuncGetModule(&module, function));
+        racer->strange += !is_answer_of_a_race(cuFuncGetAttribute(&value, 3, function));
+        if (cuModuleLoadData(&module, image) == CUDA_SUCCESS)
+            (void)cuModuleUnload(module);
+    }
+    return NULL;
+}
+
+static void launches_race(void)
+{
+    static const char deep[] = "hamisim-module 1\nsize=40960\nkernel deep local=5120\n";
+    struct racer racers[3] = {0};
+    CUlibrary library;
+    CUmodule module;
+
+    begin();
+    OK(cuLibraryLoadData(&library, deep, NULL, NULL, 0, NULL, NULL, 0));
+    for (size_t i = 0; i < ARRAY_SIZE(racers); i++) {
+        OK(cuLibraryGetKernel(&racers[i].kernel, library, "deep"));
+        HOLDS(pthread_create(&racers[i].thread, NULL, race_launches, &racers[i]) == 0);
+    }
+    for (unsigned i = 0; i < RACES; i++) {
+        CUcontext context;
+
+        OK(cuCtxCreate_v2(&context, 0, 0));
+        OK(cuModuleLoadData(&module, deep));
+        for (size_t j = 0; j < ARRAY_SIZE(racers); j++) {
+            __atomic_store_n(&racers[j].context, context, __ATOMIC_RELEASE);
+            __atomic_store_n(&racers[j].function, find(module, "deep"), __ATOMIC_RELEASE);
+        }
+        (void)usleep(i % 4 * 50);
+        OK(cuCtxDestroy_v2(context));
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(racers); i++) {
+        __atomic_store_n(&racers[i].ends, 1, __ATOMIC_RELEASE);
+        HOLDS(pthread_join(racers[i].thread, NULL) == 0);
+        HOLDS(!racers[i].strange);
+    }
+    OK(cuLibraryUnload(library));
+    HOLDS(testing_used_bytes() == CONTEXT_BYTES);
+}
+
+static void a_launch_of_what_another_thread_ends_is_an_error_and_leaves_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(testing_run("loading=lazy", launches_race), 0);
+    assert_int_equal(testing_run("loading=eager", launches_race), 0);
+}
+
 static void attributes(void)
 {
     static const char deep[] = "hamisim-module 1\nsize=0\nkernel deep local=5120\n";
@@ -554,6 +632,7 @@ int main(void)
         cmocka_unit_test(heaps_grow_with_limits_and_stay_grown),
         cmocka_unit_test(the_stack_grows_by_what_a_kernel_needs),
         cmocka_unit_test(the_stack_grows_as_a_graph_becomes_executable),
+        cmocka_unit_test(a_launch_of_what_another_thread_ends_is_an_error_and_leaves_nothing),
         cmocka_unit_test(what_a_kernel_needs_of_the_stack_is_told),
         cmocka_unit_test(the_stack_changes_once_earlier_work_is_done),
         cmocka_unit_test(a_context_can_take_its_time),

@@ -648,17 +648,25 @@ static CUresult set_limit(uint32_t context, CUlimit limit, size_t value)
     return CUDA_SUCCESS;
 }
 
-bool guest_grow_stack(uint32_t context, uint64_t bytes)
+static CUresult grow_stack_locked(uint32_t context, uint32_t gen, uint64_t bytes)
 {
-    bool grown;
+    if (!guest_context_is_ours(context) || guest_context(context)->gen != gen)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (bytes <= limit_value(context, LIMIT_STACK_SIZE))
+        return CUDA_SUCCESS;
+    return set_limit(context, LIMIT_STACK_SIZE, bytes);
+}
+
+CUresult guest_grow_stack(uint32_t context, uint32_t gen, uint64_t bytes)
+{
+    CUresult r;
 
     if (!bytes)
-        return true;
+        return CUDA_SUCCESS;
     (void)pthread_mutex_lock(&guest.lock);
-    grown = bytes <= limit_value(context, LIMIT_STACK_SIZE) ||
-            set_limit(context, LIMIT_STACK_SIZE, bytes) == CUDA_SUCCESS;
+    r = grow_stack_locked(context, gen, bytes);
     (void)pthread_mutex_unlock(&guest.lock);
-    return grown;
+    return r;
 }
 
 /* The stack's changes at once, and waits for what is running on the old one. */

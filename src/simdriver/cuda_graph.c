@@ -285,7 +285,8 @@ static bool kernels_have_stack(const struct graph *exec)
     for (size_t i = 0; i < exec->count; i++) {
         const struct graph_node *node = exec->nodes[i];
 
-        if (node->context && !guest_grow_stack(node->context, node->local_bytes))
+        if (node->context && guest_grow_stack(node->context, node->context_gen,
+                                              node->local_bytes) == CUDA_ERROR_OUT_OF_MEMORY)
             return false;
     }
     return true;

@@ -41,9 +41,10 @@ static struct parameters parameters_of_buffer(void **extra)
 
 static struct parameters read_parameters(CUfunction handle, void **params, void **extra)
 {
-    const struct module_function *function = module_find_function(handle);
     struct parameters parameters = {0};
-    bool has_second = function && function->role && function->role != SIM_ROLE_FAULTS;
+    struct module_facts function;
+    bool has_second =
+        module_look_up(handle, &function) && function.role && function.role != SIM_ROLE_FAULTS;
     unsigned count = has_second ? 2 : 1;
 
     if (!params && extra)
@@ -54,7 +55,7 @@ static struct parameters read_parameters(CUfunction handle, void **params, void 
 }
 
 /* Others have their part while they are launched. */
-static bool is_of_the_model(const struct module_function *kernel)
+static bool is_of_the_model(const struct module_facts *kernel)
 {
     return kernel->role != SIM_ROLE_TOUCHES && kernel->role != SIM_ROLE_COUNTS;
 }
@@ -87,7 +88,7 @@ static CUresult launch_now(uint32_t stream, struct sim_op *op)
 /* In which context it runs a function knows, and a kernel, which has none, becomes one of. The
  * context that parameters name tells where a kernel runs, and nothing beside a function. */
 static struct graph_node node_of(const CUDA_KERNEL_NODE_PARAMS *params,
-                                 const struct module_function *kernel, const struct sim_op *op,
+                                 const struct module_facts *kernel, const struct sim_op *op,
                                  const struct parameters *parameters, uint32_t context)
 {
     struct graph_node node = {
@@ -104,13 +105,13 @@ static struct graph_node node_of(const CUDA_KERNEL_NODE_PARAMS *params,
     if (params->kern && !params->func)
         node.kernel.ctx = guest_context_handle(context);
     else
-        node.kernel.func = (CUfunction)(uintptr_t)kernel;
+        node.kernel.func = kernel->handle;
     node.kernel.extra = NULL;
     return node;
 }
 
-static CUresult capture(uint32_t stream, const struct module_function *kernel,
-                        const struct sim_op *op, const unsigned grid[3], const unsigned block[3],
+static CUresult capture(uint32_t stream, const struct module_facts *kernel, const struct sim_op *op,
+                        const unsigned grid[3], const unsigned block[3],
                         const struct parameters *parameters)
 {
     const CUDA_KERNEL_NODE_PARAMS params = {
@@ -129,15 +130,17 @@ static CUresult capture(uint32_t stream, const struct module_function *kernel,
 
 /* Makes the context's stack grow, unless nothing runs yet: for a graph it grows where that is made
  * executable. */
-static bool has_stack(const struct module_function *kernel, CUstream stream, bool per_thread)
+static CUresult grow_stack(const struct module_facts *kernel, CUstream stream, bool per_thread)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult r = CUDA_SUCCESS;
+    CUresult r;
 
-    if (kernel->local_bytes)
-        r = (per_thread ? cuStreamIsCapturing_ptsz : cuStreamIsCapturing)(stream, &status);
-    return r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE ||
-           guest_grow_stack(module_context(kernel), kernel->local_bytes);
+    if (!kernel->local_bytes)
+        return CUDA_SUCCESS;
+    r = (per_thread ? cuStreamIsCapturing_ptsz : cuStreamIsCapturing)(stream, &status);
+    if (r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE)
+        return CUDA_SUCCESS;
+    return guest_grow_stack(kernel->context, kernel->context_gen, kernel->local_bytes);
 }
 
 static CUresult launch(CUfunction function, const unsigned grid[3], const unsigned block[3],
@@ -148,7 +151,7 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
         .work_ns = (int64_t)MIN(parameters.values[0], WORK_MAX_NS),
         .target = (uint32_t)MIN(parameters.values[1], (uint64_t)SIM_FLAGS),
     };
-    struct module_function *kernel;
+    struct module_facts kernel;
     uint32_t i, context;
     unsigned device;
     CUresult r;
@@ -156,12 +159,12 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
     r = guest_current(&context);
     if (r == CUDA_SUCCESS)
         r = module_prepare(function, context, &kernel);
-    if (r == CUDA_SUCCESS && !has_stack(kernel, stream, per_thread))
-        r = CUDA_ERROR_OUT_OF_MEMORY;
+    if (r == CUDA_SUCCESS)
+        r = grow_stack(&kernel, stream, per_thread);
     if (r != CUDA_SUCCESS)
         return r;
-    if (is_of_the_model(kernel))
-        op.gen = kernel->role;
+    if (is_of_the_model(&kernel))
+        op.gen = kernel.role;
     else
         op.target = 0;
     r = guest_enter_stream(stream, per_thread, &i);
@@ -173,11 +176,11 @@ static CUresult launch(CUfunction function, const unsigned grid[3], const unsign
     if (!op.weight || !block[0] || !block[1] || !block[2] || (op.gen && op.target == SIM_FLAGS))
         r = CUDA_ERROR_INVALID_VALUE;
     else if (guest_is_capturing(i))
-        r = capture(i, kernel, &op, grid, block, &parameters);
+        r = capture(i, &kernel, &op, grid, block, &parameters);
     else
         r = guest_check_legacy(i, false);
     if (r == CUDA_SUCCESS && !guest_is_capturing(i)) {
-        if (kernel->role == SIM_ROLE_TOUCHES)
+        if (kernel.role == SIM_ROLE_TOUCHES)
             guest_managed_touch(parameters.values[1], device);
         return launch_now(i, &op);
     }
@@ -190,24 +193,24 @@ CUresult guest_make_kernel(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t conte
 {
     CUfunction function = params->func ? params->func : (CUfunction)params->kern;
     const unsigned grid[] = {params->gridDimX, params->gridDimY, params->gridDimZ};
-    struct module_function *kernel;
+    struct module_facts kernel;
     struct parameters parameters;
     struct sim_op op;
     CUresult r = module_prepare(function, context, &kernel);
 
     if (r != CUDA_SUCCESS)
         return r;
-    context = module_context(kernel);
+    context = kernel.context;
     parameters = read_parameters(function, params->kernelParams, params->extra);
     op = (struct sim_op){
         .kind = SIM_OP_KERNEL,
         .work_ns = (int64_t)MIN(parameters.values[0], WORK_MAX_NS),
         .target = (uint32_t)MIN(parameters.values[1], (uint64_t)SIM_FLAGS),
-        .gen = is_of_the_model(kernel) ? kernel->role : 0,
+        .gen = is_of_the_model(&kernel) ? kernel.role : 0,
         .weight = weight_of(guest_context(context)->device, grid),
     };
-    op.target = is_of_the_model(kernel) ? op.target : 0;
-    *ret_node = node_of(params, kernel, &op, &parameters, context);
+    op.target = is_of_the_model(&kernel) ? op.target : 0;
+    *ret_node = node_of(params, &kernel, &op, &parameters, context);
     if (!op.weight || !params->blockDimX || !params->blockDimY || !params->blockDimZ ||
         (op.gen && op.target == SIM_FLAGS))
         return CUDA_ERROR_INVALID_VALUE;
@@ -337,24 +340,28 @@ PUBLIC CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, u
 
 PUBLIC CUresult cuParamSetv(CUfunction handle, int offset, void *bytes, unsigned int size)
 {
-    struct module_function *function = module_find_function(handle);
+    struct module_facts function;
+    bool found = module_look_up(handle, &function);
     CUresult r = guest_check();
+    uint64_t first;
 
     if (r != CUDA_SUCCESS)
         return r;
-    if (!function)
+    if (!found)
         return CUDA_ERROR_INVALID_HANDLE;
     if (offset < 0 || !bytes)
         return CUDA_ERROR_INVALID_VALUE;
-    if (offset == 0 && size >= sizeof(function->first))
-        memcpy(&function->first, bytes, sizeof(function->first));
-    return CUDA_SUCCESS;
+    if (offset > 0 || size < sizeof(first))
+        return CUDA_SUCCESS;
+    memcpy(&first, bytes, sizeof(first));
+    return module_set_first(handle, first) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 PUBLIC CUresult cuLaunchGridAsync(CUfunction handle, int grid_width, int grid_height,
                                   CUstream stream)
 {
-    const struct module_function *function = module_find_function(handle);
+    struct module_facts function;
+    bool found = module_look_up(handle, &function);
     CUresult r = guest_check();
 
     if (r != CUDA_SUCCESS)
@@ -363,7 +370,7 @@ PUBLIC CUresult cuLaunchGridAsync(CUfunction handle, int grid_width, int grid_he
         return CUDA_ERROR_INVALID_VALUE;
     return launch(handle, (const unsigned[]){(unsigned)grid_width, (unsigned)grid_height, 1},
                   (const unsigned[]){1, 1, 1}, stream, false,
-                  (struct parameters){.values = {function ? function->first : 0}});
+                  (struct parameters){.values = {found ? function.first : 0}});
 }
 
 PUBLIC CUresult cuLaunchGrid(CUfunction function, int grid_width, int grid_height)

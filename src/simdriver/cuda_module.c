@@ -30,7 +30,7 @@ struct module_code {
     struct module_code *next;
 };
 
-/* Under guest.lock. */
+/* Under guest.lock. What a function's handle leads to changes under guest.function_lock as well. */
 static struct module_code *codes;
 static struct module_function *unused_functions;
 
@@ -56,7 +56,9 @@ static void free_code(struct module_code *code)
         struct module_function *function = code->functions;
 
         code->functions = function->next;
+        (void)pthread_mutex_lock(&guest.function_lock);
         function->magic = 0;
+        (void)pthread_mutex_unlock(&guest.function_lock);
         free(TAKE(function->name));
         function->next = unused_functions;
         unused_functions = function;
@@ -98,8 +100,11 @@ static void unload(struct module_code *code)
 static CUresult load(const struct module_image *image, uint32_t context,
                      struct module_code *library, struct module_code **ret_code)
 {
-    struct module_code *code = calloc(1, sizeof(*code));
+    struct module_code *code;
 
+    if (context && !guest_context_is_ours(context))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    code = calloc(1, sizeof(*code));
     if (!code)
         return CUDA_ERROR_OUT_OF_MEMORY;
     code->charged_bytes = context && guest.eager ? image->bytes : 0;
@@ -142,21 +147,24 @@ static CUresult get_function(struct module_code *code, const char *name,
         if (!function)
             return CUDA_ERROR_OUT_OF_MEMORY;
         function->name = strdup(name);
+        function->next = code->functions;
+        (void)pthread_mutex_lock(&guest.function_lock);
         function->code = code;
         function->role = kernel->role;
         function->loaded = 0;
         function->charged_bytes = 0;
         function->local_bytes = kernel->local_bytes;
         function->first = 0;
-        function->next = code->functions;
         function->magic = FUNCTION_MAGIC;
+        (void)pthread_mutex_unlock(&guest.function_lock);
         code->functions = function;
     }
     *ret_function = function;
     return CUDA_SUCCESS;
 }
 
-struct module_function *module_find_function(CUfunction handle)
+/* With one of the two locks held. */
+static struct module_function *function_of(CUfunction handle)
 {
     struct module_function *function = (struct module_function *)handle;
 
@@ -164,6 +172,46 @@ struct module_function *module_find_function(CUfunction handle)
         return function;
     guest_meet_stale();
     return NULL;
+}
+
+static struct module_facts facts_of(const struct module_function *function)
+{
+    uint32_t context = function->code->context;
+
+    return (struct module_facts){
+        .handle = (CUfunction)(uintptr_t)function,
+        .module = (CUmodule)function->code,
+        .context = context,
+        .context_gen = context ? guest_context(context)->gen : 0,
+        .role = function->role,
+        .is_loaded = __atomic_load_n(&function->loaded, __ATOMIC_RELAXED),
+        .local_bytes = function->local_bytes,
+        .first = function->first,
+    };
+}
+
+bool module_look_up(CUfunction handle, struct module_facts *ret_facts)
+{
+    const struct module_function *function;
+
+    (void)pthread_mutex_lock(&guest.function_lock);
+    function = function_of(handle);
+    if (function)
+        *ret_facts = facts_of(function);
+    (void)pthread_mutex_unlock(&guest.function_lock);
+    return function != NULL;
+}
+
+bool module_set_first(CUfunction handle, uint64_t value)
+{
+    struct module_function *function;
+
+    (void)pthread_mutex_lock(&guest.function_lock);
+    function = function_of(handle);
+    if (function)
+        function->first = value;
+    (void)pthread_mutex_unlock(&guest.function_lock);
+    return function != NULL;
 }
 
 /* Modules */
@@ -285,17 +333,18 @@ PUBLIC CUresult cuModuleGetLoadingMode(int *mode)
 static CUresult get_attribute(int *value, CUfunction_attribute attribute, const void *handle,
                               bool is_kernel)
 {
-    const struct module_function *function = module_find_function((CUfunction)(uintptr_t)handle);
+    struct module_facts function;
+    bool found = module_look_up((CUfunction)(uintptr_t)handle, &function);
 
     if (!value)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!function || (function->code->context == 0) != is_kernel)
+    if (!found || (function.context == 0) != is_kernel)
         return CUDA_ERROR_INVALID_HANDLE;
     *value = 0;
     if (attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
         *value = 1024;
     else if (attribute == CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)
-        *value = (int)MIN(function->local_bytes, (uint64_t)INT_MAX);
+        *value = (int)MIN(function.local_bytes, (uint64_t)INT_MAX);
     return CUDA_SUCCESS;
 }
 
@@ -348,7 +397,7 @@ static CUresult load_everywhere(struct module_code *library)
     CUresult r = CUDA_SUCCESS;
 
     for (uint32_t i = 1; i < SIM_CONTEXTS && r == CUDA_SUCCESS; i++) {
-        if (guest_context(i)->owner == (uint32_t)guest.sim->slot + 1)
+        if (guest_context_is_ours(i))
             r = module_here(library, i, &here);
     }
     return r;
@@ -501,55 +550,55 @@ static CUresult load_function(struct module_function *function)
     if (!guest_charge_own(function->code->context, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     function->charged_bytes = bytes;
-    __atomic_store_n(&function->loaded, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&function->loaded, 1, __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
 
-static CUresult prepare_locked(struct module_function *of, uint32_t context,
-                               struct module_function **ret_function)
+/* Under guest.lock. */
+static CUresult prepare_locked(CUfunction handle, uint32_t context, struct module_facts *ret_facts)
 {
-    struct module_code *code = of->code;
+    struct module_function *function = function_of(handle);
+    struct module_code *code;
     CUresult r = CUDA_SUCCESS;
-
-    if (code->context == 0) {
-        r = module_here(code, context, &code);
-        if (r == CUDA_SUCCESS)
-            r = get_function(code, of->name, &of);
-    }
-    if (r == CUDA_SUCCESS)
-        r = load_function(of);
-    if (r == CUDA_SUCCESS)
-        *ret_function = of;
-    return r;
-}
-
-CUresult module_prepare(CUfunction handle, uint32_t context, struct module_function **ret_function)
-{
-    struct module_function *function = module_find_function(handle);
-    CUresult r;
 
     if (!function)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (__atomic_load_n(&function->loaded, __ATOMIC_ACQUIRE)) {
-        *ret_function = function;
+    code = function->code;
+    if (code->context == 0) {
+        r = module_here(code, context, &code);
+        if (r == CUDA_SUCCESS)
+            r = get_function(code, function->name, &function);
+    }
+    if (r == CUDA_SUCCESS)
+        r = load_function(function);
+    if (r == CUDA_SUCCESS)
+        *ret_facts = facts_of(function);
+    return r;
+}
+
+CUresult module_prepare(CUfunction handle, uint32_t context, struct module_facts *ret_facts)
+{
+    struct module_facts facts;
+    CUresult r;
+
+    if (!module_look_up(handle, &facts))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (facts.is_loaded) {
+        *ret_facts = facts;
         return CUDA_SUCCESS;
     }
     if (!guest.eager && guest_state()->header.driver.load_waits == SIM_LOAD_WAITS_YES)
         guest_wait_context(context);
     (void)pthread_mutex_lock(&guest.lock);
-    r = prepare_locked(function, context, ret_function);
+    r = prepare_locked(handle, context, ret_facts);
     (void)pthread_mutex_unlock(&guest.lock);
     return r;
 }
 
-uint32_t module_context(const struct module_function *function)
-{
-    return function->code->context;
-}
-
 PUBLIC CUresult cuFuncGetModule(CUmodule *module, CUfunction handle)
 {
-    const struct module_function *function = module_find_function(handle);
+    struct module_facts function;
+    bool found = module_look_up(handle, &function);
     CUresult r = guest_check();
 
     if (r != CUDA_SUCCESS)
@@ -557,15 +606,15 @@ PUBLIC CUresult cuFuncGetModule(CUmodule *module, CUfunction handle)
     if (!module)
         return CUDA_ERROR_INVALID_VALUE;
     /* A kernel is in no context's module. */
-    if (!function || !function->code->context)
+    if (!found || !function.context)
         return CUDA_ERROR_INVALID_HANDLE;
-    *module = (CUmodule)function->code;
+    *module = function.module;
     return CUDA_SUCCESS;
 }
 
 PUBLIC CUresult cuFuncLoad(CUfunction handle)
 {
-    struct module_function *function;
+    struct module_facts function;
     uint32_t context;
     CUresult r = guest_current(&context);
 
@@ -574,23 +623,36 @@ PUBLIC CUresult cuFuncLoad(CUfunction handle)
 
 PUBLIC CUresult cuFuncIsLoaded(int *state, CUfunction handle)
 {
-    const struct module_function *function = module_find_function(handle);
+    struct module_facts function;
+    bool found = module_look_up(handle, &function);
     CUresult r = guest_check();
 
     if (r != CUDA_SUCCESS)
         return r;
     if (!state)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!function)
+    if (!found)
         return CUDA_ERROR_INVALID_HANDLE;
-    *state = guest.eager || __atomic_load_n(&function->loaded, __ATOMIC_ACQUIRE);
+    *state = guest.eager || function.is_loaded;
     return CUDA_SUCCESS;
+}
+
+/* A module's function is no kernel, though its handle may once have been one. Under guest.lock. */
+static CUresult function_here(CUfunction kernel, uint32_t context,
+                              struct module_function **ret_function)
+{
+    const struct module_function *of = function_of(kernel);
+    struct module_code *code;
+    CUresult r;
+
+    if (!of || of->code->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    r = module_here(of->code, context, &code);
+    return r == CUDA_SUCCESS ? get_function(code, of->name, ret_function) : r;
 }
 
 PUBLIC CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
-    const struct module_function *of = module_find_function((CUfunction)kernel);
-    struct module_code *code;
     uint32_t context;
     CUresult r = guest_current(&context);
 
@@ -598,13 +660,8 @@ PUBLIC CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
         return r;
     if (!function)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!of)
-        return CUDA_ERROR_INVALID_HANDLE;
     (void)pthread_mutex_lock(&guest.lock);
-    /* A module's function is no kernel, though its handle may once have been one. */
-    r = of->code->context == 0 ? module_here(of->code, context, &code) : CUDA_ERROR_INVALID_HANDLE;
-    if (r == CUDA_SUCCESS)
-        r = get_function(code, of->name, (struct module_function **)function);
+    r = function_here((CUfunction)kernel, context, (struct module_function **)function);
     (void)pthread_mutex_unlock(&guest.lock);
     return r;
 }

@@ -20,7 +20,10 @@ enum handle_kind {
 #define GEN_MASK 0xfffffu
 #define INDEX_MASK 0xfffffu
 
-struct guest guest = {.lock = PTHREAD_MUTEX_INITIALIZER};
+struct guest guest = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .function_lock = PTHREAD_MUTEX_INITIALIZER,
+};
 __thread struct guest_thread guest_thread;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -70,6 +73,7 @@ static void after_fork(void)
 {
     guest.ready = false;
     guest.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    guest.function_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(&guest_thread, 0, sizeof(guest_thread));
 }
 
@@ -231,6 +235,11 @@ bool guest_find_context(CUcontext handle, uint32_t *ret_context)
     return false;
 }
 
+bool guest_context_is_ours(uint32_t context)
+{
+    return guest_context(context)->owner == (uint32_t)guest.sim->slot + 1;
+}
+
 CUcontext guest_context_handle(uint32_t context)
 {
     return make_handle(HANDLE_CONTEXT, context, guest_context(context)->gen);
@@ -308,11 +317,14 @@ static CUresult thread_stream(uint32_t context, uint32_t *ret_stream)
 
 CUresult guest_find_stream(CUstream handle, bool per_thread, uint32_t context, uint32_t *ret_stream)
 {
+    bool is_default = !handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
     uint32_t i = handle_index(handle);
     CUresult r;
 
-    if ((!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) &&
-        green_default_stream(context, &r, ret_stream))
+    /* Another thread may have ended the context since the caller asked which one it is. */
+    if (is_default && !guest_context_is_ours(context))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (is_default && green_default_stream(context, &r, ret_stream))
         return r;
     if (handle == CU_STREAM_LEGACY || (!handle && !per_thread))
         return legacy_stream(context, ret_stream);

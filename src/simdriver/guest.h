@@ -6,7 +6,8 @@
  *
  * Handles are numbers, not addresses: kind, index in the machine's pool, generation. A stale or
  * invented one is found out without touching memory. Two locks, taken in this order: guest.lock for
- * what only this process knows (primary contexts, modules, addresses), then the machine's.
+ * what only this process knows (primary contexts, modules, addresses), then the machine's. A third,
+ * guest.function_lock, is held for a moment to look up a function, with no other taken inside it.
  */
 
 #include <pthread.h>
@@ -36,7 +37,7 @@ struct guest {
     bool may_fault;    /* a kernel was launched that will */
     uint32_t queues;   /* of a context */
     struct sim *sim;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock, function_lock;
     unsigned device_count;
     unsigned devices[SIM_MAX_GPUS];   /* CUdevice to the machine's index */
     uint64_t instances[SIM_MAX_GPUS]; /* which instance that was when the process began; 0: none */
@@ -104,6 +105,11 @@ void guest_meet_stale(void);
 
 /* The index of a living context of this process. */
 bool guest_find_context(CUcontext handle, uint32_t *ret_context);
+
+/* Whether a context of this process is there. It stays so as long as guest.lock, or the machine's,
+ * is held: contexts end under both. */
+bool guest_context_is_ours(uint32_t context);
+
 CUcontext guest_context_handle(uint32_t context);
 CUcontext guest_primary_handle(CUdevice device);
 CUdevice guest_primary_device(CUcontext handle); /* -1: of no primary context */
@@ -285,8 +291,9 @@ void guest_multicast_wait(uint64_t handle);
 void guest_drop_modules(uint32_t context);
 CUresult guest_add_libraries(uint32_t context);
 
-/* The context's stack is at least so large for each thread, if there is room. */
-bool guest_grow_stack(uint32_t context, uint64_t bytes);
+/* The stack of the context of that generation is at least so large for each thread, if there is
+ * room. CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_CONTEXT_IS_DESTROYED. */
+CUresult guest_grow_stack(uint32_t context, uint32_t gen, uint64_t bytes);
 
 /* Until all that was put into the context is done. */
 void guest_wait_context(uint32_t context);

@@ -68,14 +68,27 @@ struct module_function {
     struct module_function *next;
 };
 
-/* NULL when it is none (any more). */
-struct module_function *module_find_function(CUfunction handle);
+/* What a function's handle led to as it was looked up. Another thread may end the function, or its
+ * context, at any time: callers have this copy, and never the function. */
+struct module_facts {
+    CUfunction handle;
+    CUmodule module;
+    uint32_t context;     /* in which the function is; 0: a library's kernel, which is in none */
+    uint32_t context_gen; /* of that context */
+    uint32_t role;        /* enum sim_op_role */
+    bool is_loaded;
+    uint64_t local_bytes;
+    uint64_t first;
+};
+
+/* False when the handle is none (any more). */
+bool module_look_up(CUfunction handle, struct module_facts *ret_facts);
 
 /*
  * What a launch in the context really launches: of a kernel the function there. Its code is loaded.
- * CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_OUT_OF_MEMORY.
+ * CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_CONTEXT_IS_DESTROYED.
  */
-CUresult module_prepare(CUfunction handle, uint32_t context, struct module_function **ret_function);
+CUresult module_prepare(CUfunction handle, uint32_t context, struct module_facts *ret_facts);
 
-/* In which context a module's function is. */
-uint32_t module_context(const struct module_function *function);
+/* Sets the first parameter, for the launch interface of old. False when the handle is none. */
+bool module_set_first(CUfunction handle, uint64_t value);
