@@ -306,7 +306,8 @@ void region_after_fork(struct region *region);
 int region_settle(struct region *region);
 
 /*
- * Keeps other processes from measuring a first context at the same time, for at most two seconds.
+ * Keeps other processes from measuring a first context at the same time; waits for one that does
+ * for at most two seconds.
  * Returns 0 or a negative errno; unlocked by region_measured(), or by the process' death.
  */
 int region_measure(struct region *region);

@@ -54,22 +54,6 @@ static void say_size_unknown(const struct vgpu_device *device)
 
 /* Calls that take hidden memory */
 
-/* One at a time in a container, while it is not known what a context takes or who we are. */
-static void begin_first(struct overhead *overhead)
-{
-    overhead->first = true;
-    lock_mutex(&first_lock);
-    (void)region_measure(&vgpu.region);
-}
-
-static void end_first(struct overhead *overhead)
-{
-    if (!overhead->first)
-        return;
-    region_measured(&vgpu.region);
-    unlock_mutex(&first_lock);
-}
-
 /* Whether what a context takes is known, and by which name NVML will list us. */
 static bool is_foreseen(const struct vgpu_device *device)
 {
@@ -81,6 +65,29 @@ static bool is_foreseen(const struct vgpu_device *device)
     known = usage_list(device) && usage_is_named();
     hidden_unlock();
     return known;
+}
+
+/*
+ * One at a time in a container, while it is not known what a context takes or who we are. Whoever
+ * waited for others asks again: they may have found out, and the rest need not wait for each other.
+ */
+static void begin_first(struct overhead *overhead)
+{
+    lock_mutex(&first_lock);
+    (void)region_measure(&vgpu.region);
+    overhead->first = !is_foreseen(overhead->device);
+    if (overhead->first)
+        return;
+    region_measured(&vgpu.region);
+    unlock_mutex(&first_lock);
+}
+
+static void end_first(struct overhead *overhead)
+{
+    if (!overhead->first)
+        return;
+    region_measured(&vgpu.region);
+    unlock_mutex(&first_lock);
 }
 
 #define REFUSED_PAUSES 50

@@ -14,7 +14,9 @@
  *         overhead_undone(&overhead, 0);
  *     }
  *
- * No lock of ours is held meanwhile, except while the first context of a process is made.
+ * No lock of ours is held meanwhile, except for a context while it is not known what one takes on
+ * this device, or by which pid NVML lists this process: such contexts are made one at a time in a
+ * container. The first one that is measured tells all its processes what a context takes.
  *
  * Code that has no room is there until it is undone. Who loads such again and again would have the
  * card full for half of the time: so after one that was refused the next load of the process waits,

@@ -248,6 +248,28 @@ def many_contexts():
     end(running)
 
 
+def at_once():
+    """Processes of a container that begin at the same time: once one has found out what a context takes, the others don't wait for each other."""
+    machine = Machine(memory=40 * GIB, driver={"context-time": "200ms", "pids": "caller"})
+    environment = limited_environment(machine, memory=8 * GIB)
+    running = [begin("init wait create alloc=2M say wait say wait", environment) for _ in range(8)]
+    wait_until(lambda: len(machine.view()["processes"]) == len(running))
+    for one in running:
+        go_on(one)
+    most, made, until = 0, 0, time.monotonic() + 30
+    while made < len(running) and time.monotonic() < until:
+        used = [p["used"][0] for p in machine.view()["processes"]]
+        most = max(most, sum(0 < one < CONTEXT for one in used))
+        made = sum(one >= CONTEXT for one in used)
+    check(most >= 4, "contexts of processes that begin together are made at once", most)
+    said = [heard(one) for one in running]
+    check_equal([one.get("codes") for one in said], [[0] * 3] * len(running), "each is granted")
+    go_on(running[0])
+    check_equal(accounted(heard(running[0])), machine.used(), "and all are charged what they take")
+    for one in running:
+        end(one)
+
+
 # A context beside a busy neighbour
 
 
@@ -573,7 +595,7 @@ def bystanders():
 
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_over, stack_within, stack_set_down, stack_of_another, attached, attached_primary, unseen_primary, primary_retains]
-every += [stale_handles, many_contexts, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
+every += [stale_handles, many_contexts, at_once, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
 every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, stopped, interrupted, refused, restored, bystanders]
 if __name__ == "__main__":
     for test in [tests[name] for name in sys.argv[1:]] or every:
