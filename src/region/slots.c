@@ -166,7 +166,7 @@ bool slot_is_dead(int fd, ino_t ino, unsigned slot, const struct proc_identity *
         return false;
     /* A child that was made without fork handlers keeps a copy of its dead parent's descriptor. */
     if (slot_is_held(fd, slot))
-        return proc_is_gone(claimer, self);
+        return proc_identity_check(claimer, self) == PROC_DEAD;
 
     switch (proc_identity_check(claimer, self)) {
     case PROC_DEAD:

@@ -33,8 +33,9 @@ bool slot_is_locked(int fd, unsigned slot, pid_t *ret_pid);
  * Whether the process that claimed a slot is dead, given the descriptor of the region's file, which
  * file that is, and who is asking. A slot has two locks: a record lock of the process, which tells
  * its pid and which closing any descriptor of the file drops, and one of the open file, which a
- * child without fork handlers may keep for a while. With either the process lives, unless its pid
- * is gone. One that lost both is dead if its process is gone or has become another program.
+ * child without fork handlers may keep for a while. With the first the process lives; with the
+ * second it does unless it is gone, a zombie, or its pid is another process' now. One that lost
+ * both is dead as well if it has become another program.
  */
 bool slot_is_dead(int fd, ino_t ino, unsigned slot, const struct proc_identity *claimer,
                   const struct proc_identity *self);

@@ -414,6 +414,27 @@ static void wait_for_slot(int slot)
     assert_int_equal(claim_once(), slot);
 }
 
+/* Nobody has waited for it yet. */
+static void a_zombie_is_dead_though_its_child_lives(void **state)
+{
+    struct region region;
+    siginfo_t info;
+    pid_t holder;
+
+    (void)state;
+    assert_int_equal(region_open(&region, fixture_path, NULL), 0);
+    (void)region_device(&region, "GPU-a");
+    holder = start_holder(300, leave_a_child);
+    (void)usleep(50000);
+    assert_int_equal(kill(holder, SIGKILL), 0);
+    assert_int_equal(waitid(P_PID, (id_t)holder, &info, WEXITED | WNOWAIT), 0);
+    assert_int_equal(fixture_view()->process_count, 0);
+    assert_int_equal(region_settle(&region), 1);
+    assert_int_equal(ledger_total(region.ext, 0), 0);
+    assert_int_equal(waitpid(holder, NULL, 0), holder);
+    region_close(&region);
+}
+
 static void a_slot_that_a_dead_process_child_holds_is_passed_over(void **state)
 {
     struct region region;
@@ -495,6 +516,7 @@ int main(void)
         FIXTURE_TEST(a_process_lives_however_long_the_name_of_what_it_maps),
         FIXTURE_TEST(a_child_that_was_forked_unseen_is_alive),
         FIXTURE_TEST(a_parent_that_was_killed_is_dead_though_its_child_lives),
+        FIXTURE_TEST(a_zombie_is_dead_though_its_child_lives),
         FIXTURE_TEST(a_slot_that_a_dead_process_child_holds_is_passed_over),
         FIXTURE_TEST(slots_whose_locks_are_held_run_out_and_come_back),
         FIXTURE_TEST(a_lock_that_was_lost_is_taken_again),
