@@ -193,6 +193,7 @@ static void where_kernels_are_short_a_slice_ends_with_them(void **state)
         presence_open(&presence, 0, WORK_RUNS);
         (void)presence_resolve(&presence, 0, 1e6);
         presence.are_short = are_short;
+        presence.absence_ns = 0.3e6; /* of others, who are brief */
         presence_open(&presence, 1.2e6, WORK_RUNS);
         note_end(&presence, 1.4e6);
         presence_open(&presence, 1.5e6, WORK_RUNS);
@@ -308,6 +309,25 @@ static void a_slice_that_did_not_last_ended_before_others_had_theirs(void **stat
     }
 }
 
+/* As long as it is not known for how long others have the device, it is for a slice of theirs. */
+static void others_that_are_not_known_have_whole_slices(void **state)
+{
+    struct presence presence;
+
+    (void)state;
+    presence_init(&presence, NULL);
+    presence_open(&presence, 0, WORK_UNKNOWN);
+    (void)presence_resolve(&presence, 0, 1e6);
+    presence_open(&presence, 1.4e6, WORK_RUNS);
+    presence_open(&presence, 1.6e6, WORK_RUNS);
+    /* Our slice ended after 0.5 ms, */
+    assert_int_equal(presence_resolve(&presence, 1.4e6, 1.5e6 + PRESENCE_SLICE_NS + 0.33e6), 1);
+    /* unless a kernel runs on in the next one. */
+    presence_open(&presence, 5e6, WORK_RUNS);
+    presence_note_running(&presence, kernel_of(4e6, 0));
+    assert_int_equal(presence_resolve(&presence, 5e6, 7e6), 0);
+}
+
 static void a_kernel_begins_with_a_slice(void **state)
 {
     struct presence presence;
@@ -338,7 +358,7 @@ static void late_probes_are_off_a_device_that_answers_at_once(void **state)
     for (unsigned i = 0; i < 200; i++, at += 5e6) {
         note_end(&presence, at + 0.5e6);
         presence_open(&presence, at + 1e6, WORK_UNKNOWN); /* in our slice, if that is a whole one */
-        assert_int_equal(presence_resolve(&presence, at + 1e6, at + 5e6), i >= 94);
+        assert_int_equal(presence_resolve(&presence, at + 1e6, at + 5e6), i >= 95);
     }
 
     presence_open(&presence, at + 1e6, WORK_UNKNOWN);
@@ -397,6 +417,7 @@ int main(void)
         cmocka_unit_test(where_kernels_are_short_a_slice_ends_with_them),
         cmocka_unit_test(a_late_probe_may_have_been_sent_in_a_slice),
         cmocka_unit_test(a_slice_that_did_not_last_ended_before_others_had_theirs),
+        cmocka_unit_test(others_that_are_not_known_have_whole_slices),
         cmocka_unit_test(a_kernel_begins_with_a_slice),
         cmocka_unit_test(late_probes_are_off_a_device_that_answers_at_once),
         cmocka_unit_test(a_probe_that_outlasts_its_kernel_was_in_its_slice),
