@@ -546,9 +546,6 @@ static CUcontext tended_in(const struct compute_row *row)
     return row->ending || row->whole_ending ? NULL : row->looked_in;
 }
 
-/* Probes are due at random moments, of which some are close to one another. */
-#define TICK_LEAST_NS INT64_C(625000)
-
 /* False when there was nothing to look after. */
 static bool tick_row(struct compute_row *row, int64_t now_ns, int64_t *due_ns)
 {
@@ -569,7 +566,7 @@ static bool tick_row(struct compute_row *row, int64_t now_ns, int64_t *due_ns)
         compute_want_idle(row, 1 + row->limiter.presence.voided);
         row->idle_at = row->limiter.presence.voided % MAX(row->idle_count, 1u);
         out = !row->elsewhere && limiter_probe(&row->limiter);
-        *due_ns = MIN(*due_ns, now_ns + limiter_pause_ns(&row->limiter));
+        *due_ns = MIN(*due_ns, limiter_due_ns(&row->limiter));
         compute_leave(&inside);
     }
     unlock_mutex(&row->lock);
@@ -599,8 +596,6 @@ bool compute_tick(int64_t now_ns, int64_t *ret_due_ns)
             continue;
         any |= now_ns - row->limiter.last_launch_ns < NS_PER_S;
         any |= tick_row(row, now_ns, ret_due_ns);
-        if (row->limiter.probe.due_ns > now_ns)
-            *ret_due_ns = MIN(*ret_due_ns, MAX(row->limiter.probe.due_ns, now_ns + TICK_LEAST_NS));
     }
     return any;
 }

@@ -289,9 +289,9 @@ void limiter_poll(struct limiter *limiter);
  * what nobody paid for. */
 void limiter_look(struct limiter *limiter);
 
-/* How long may pass until the next tick: while a kernel of ours runs beside others no longer than
- * they have the device, lest a slice of ours begins unseen. */
-int64_t limiter_pause_ns(struct limiter *limiter);
+/* When the next tick is due, on the host's clock: soon while a kernel of ours runs beside others,
+ * no longer than they have the device, lest a slice of ours begins unseen; and as a probe is. */
+int64_t limiter_due_ns(struct limiter *limiter);
 
 /*
  * One look at whether the context is on the device, when it is due (probe.due_ns): records the

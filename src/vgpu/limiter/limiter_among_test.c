@@ -166,6 +166,23 @@ static void streams_that_wait_are_no_company_beside_others(void **state)
     }
 }
 
+/* Five looks were as long as a slice of ours and one of others', and kept step with them. */
+static void looks_do_not_keep_step_with_slices(void **state)
+{
+    struct setup setup = {
+        .cores = 69,
+        .tenants = 1,
+        .neighbours = 1,
+        .programs = {program(6e6, 1, 2, 0), program(160e3, 1, 1, 2)},
+    };
+
+    (void)state;
+    setup.programs[0].lengths = LENGTHS_SPREAD;
+    setup.programs[0].length_ns[setup.programs[0].shapes++] = 34e3;
+    setup.programs[1].think_ns = 827e3;
+    assert_near(share_of("kernels of up to 6 ms beside two of 160 us", &setup), 69, 2);
+}
+
 /* A tenant who can hold our stream up, and does so for slowly longer times, seems to have a clock
  * that runs slower. */
 static void probes_that_are_held_up_are_no_absence(void **state)
@@ -288,6 +305,7 @@ int main(void)
         cmocka_unit_test(clocks_may_run_apart_fast),
         cmocka_unit_test(streams_that_wait_are_no_company),
         cmocka_unit_test(streams_that_wait_are_no_company_beside_others),
+        cmocka_unit_test(looks_do_not_keep_step_with_slices),
         cmocka_unit_test(probes_that_are_held_up_are_no_absence),
     };
 

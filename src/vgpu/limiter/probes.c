@@ -4,9 +4,12 @@
 
 #define GAP_NS INT64_C(10000000)
 /* Others have the device for no less than two changes of the context, 165 us each on H100. */
-#define PAUSE_LEAST_NS 350e3
-#define PAUSE_MOST_NS 2500e3
-#define PAUSE_PART 0.8
+#define ABSENCE_LEAST_NS 430e3
+#define PAUSE_MOST_NS INT64_C(2500000)
+#define PAUSE_PART 0.6
+#define PAUSE_SPREAD 0.4
+/* Probes are due at random moments, of which some are close to one another. */
+#define DUE_LEAST_NS INT64_C(625000)
 /* After the last launch, where nothing is measured or marked: later our context has no work. */
 #define WORK_NS INT64_C(500000)
 /* Recorded within this, the host's time of it is good enough to tell by how much an event is late;
@@ -158,13 +161,25 @@ static enum probe_work work_of(struct limiter *limiter)
                : WORK_RUNS;
 }
 
-int64_t limiter_pause_ns(struct limiter *limiter)
+/*
+ * By chance, since looks would keep step with the slices for seconds: five were as long as one of
+ * ours and one of others', and probes came at a few moments of a slice only (75 of 69 % went).
+ */
+static int64_t pause_ns(struct limiter *limiter)
 {
-    const double pause_ns = limiter->presence.least_absence_ns * PAUSE_PART;
+    double absence_ns = MAX(limiter->presence.least_absence_ns, ABSENCE_LEAST_NS);
 
     if (!presence_contended(&limiter->presence) || !samples_leader(&limiter->samples))
         return PAUSE_MOST_NS;
-    return (int64_t)MIN(MAX(pause_ns, PAUSE_LEAST_NS), PAUSE_MOST_NS);
+    absence_ns *= PAUSE_PART + PAUSE_SPREAD * lot_draw(&limiter->lot);
+    return (int64_t)MIN(absence_ns, (double)PAUSE_MOST_NS);
+}
+
+int64_t limiter_due_ns(struct limiter *limiter)
+{
+    const int64_t now_ns = limiter_now(limiter);
+
+    return MIN(now_ns + pause_ns(limiter), MAX(limiter->probe.due_ns, now_ns + DUE_LEAST_NS));
 }
 
 bool limiter_probe(struct limiter *limiter)

@@ -14,7 +14,6 @@
 #define LAUNCH_NS 3000
 #define CAPTURE_NS 3e6 /* mean */
 #define REBIRTH_NS 1e8
-#define TICK_LEAST_NS 625000
 #define WAITS 4 /* and kernels, in a stream that waits */
 
 static bool may_go(struct world *world, struct thread *thread, int64_t *ret_until_ns)
@@ -210,14 +209,6 @@ static void look_after(struct world *world, struct process *process)
         process->answer_ns = world->now_ns + LIMITER_ANSWER_NS;
 }
 
-/* As watch.c does. */
-static int64_t next_tick_ns(const struct world *world, struct limiter *limiter)
-{
-    const int64_t pause_ns = limiter_pause_ns(limiter);
-
-    return world->now_ns + MIN(pause_ns, MAX(limiter->probe.due_ns - world->now_ns, TICK_LEAST_NS));
-}
-
 void trace_step_helper(struct world *world, struct process *process)
 {
     if (process->answer_ns) {
@@ -226,8 +217,7 @@ void trace_step_helper(struct world *world, struct process *process)
     } else {
         look_after(world, process);
     }
-    process->tick_ns =
-        process->answer_ns ? process->answer_ns : next_tick_ns(world, process->limiter);
+    process->tick_ns = process->answer_ns ? process->answer_ns : limiter_due_ns(process->limiter);
 }
 
 void trace_begin_process(struct world *world, struct process *process)
