@@ -166,6 +166,36 @@ static void streams_that_wait_are_no_company_beside_others(void **state)
     }
 }
 
+/* What is measured in them ran since it began, and not since it was launched. */
+static void long_kernels_that_wait_are_no_company_before_they_run(void **state)
+{
+    static const struct {
+        unsigned cores, streams, threads;
+        double length_ns, wait_ns, think_ns; /* the neighbour's; 0: there is none */
+    } cases[] = {{69, 2, 1, 1.7e6, 6.1e6, 0},
+                 {57, 3, 1, 2.2e6, 7.2e6, 3.2e6},
+                 {45, 2, 1, 2.6e6, 13e6, 0.2e6},
+                 {57, 1, 3, 11.85e6, 10.8e6, 0.7e6}};
+
+    (void)state;
+    for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct setup setup = {
+            .cores = cases[i].cores,
+            .tenants = 1,
+            .neighbours = cases[i].think_ns > 0,
+            .programs = {program(cases[i].length_ns, cases[i].threads, cases[i].streams, 0),
+                         program(100e3, 1, 1, 2)},
+        };
+        char what[64];
+
+        setup.programs[0].wait_ns = (int64_t)cases[i].wait_ns;
+        setup.programs[1].think_ns = cases[i].think_ns;
+        (void)snprintf(what, sizeof(what), "%.1f ms, after %.1f, a neighbour thinks %.1f ms",
+                       cases[i].length_ns / 1e6, cases[i].wait_ns / 1e6, cases[i].think_ns / 1e6);
+        assert_true(share_of(what, &setup) < cases[i].cores + 3.5);
+    }
+}
+
 /* Five looks were as long as a slice of ours and one of others', and kept step with them. */
 static void looks_do_not_keep_step_with_slices(void **state)
 {
@@ -305,6 +335,7 @@ int main(void)
         cmocka_unit_test(clocks_may_run_apart_fast),
         cmocka_unit_test(streams_that_wait_are_no_company),
         cmocka_unit_test(streams_that_wait_are_no_company_beside_others),
+        cmocka_unit_test(long_kernels_that_wait_are_no_company_before_they_run),
         cmocka_unit_test(looks_do_not_keep_step_with_slices),
         cmocka_unit_test(probes_that_are_held_up_are_no_absence),
     };

@@ -71,7 +71,35 @@ double cover_take(struct cover *cover, struct interval interval)
     return open_ms;
 }
 
-static void move(struct cover *cover, double later_ms)
+/* From when on the cover has nothing, and until when. */
+static struct interval next_gap(const struct cover *cover, struct interval interval)
+{
+    for (unsigned i = 0; i < OVERLAP_COVERS; i++) {
+        const struct interval *other = &cover->list[i];
+
+        if (other->start_ms <= interval.start_ms && other->end_ms > interval.start_ms)
+            return next_gap(cover, (struct interval){other->end_ms, interval.end_ms});
+    }
+    for (unsigned i = 0; i < OVERLAP_COVERS; i++) {
+        if (cover->list[i].start_ms > interval.start_ms)
+            interval.end_ms = MIN(interval.end_ms, cover->list[i].start_ms);
+    }
+    return interval;
+}
+
+double cover_take_beside(struct cover *cover, const struct cover *other, struct interval interval)
+{
+    struct interval gap = {interval.start_ms, interval.start_ms};
+    double open_ms = 0;
+
+    do {
+        gap = next_gap(other, (struct interval){gap.end_ms, interval.end_ms});
+        open_ms += cover_take(cover, gap);
+    } while (gap.end_ms < interval.end_ms);
+    return open_ms;
+}
+
+void cover_move(struct cover *cover, double later_ms)
 {
     for (unsigned i = 0; i < OVERLAP_COVERS; i++) {
         cover->list[i].start_ms -= later_ms;
@@ -81,8 +109,8 @@ static void move(struct cover *cover, double later_ms)
 
 void overlap_move(struct overlap *overlap, double later_ms)
 {
-    move(&overlap->always, later_ms);
-    move(&overlap->shorts, later_ms);
+    cover_move(&overlap->always, later_ms);
+    cover_move(&overlap->shorts, later_ms);
 }
 
 void overlap_note(struct overlap *overlap, double length_ns, double own_ns)

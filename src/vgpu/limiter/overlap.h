@@ -42,6 +42,10 @@ double cover_open(const struct cover *cover, struct interval interval);
 struct interval cover_rest(const struct cover *cover, struct interval interval);
 /* As cover_open(); covers it. */
 double cover_take(struct cover *cover, struct interval interval);
+/* As cover_take() but for what another cover has of it. */
+double cover_take_beside(struct cover *cover, const struct cover *other, struct interval interval);
+/* Its times are against a moment from now on that is so much later. */
+void cover_move(struct cover *cover, double later_ms);
 
 struct overlap {
     struct cover always;      /* in which kernels ran that are measured each time; */

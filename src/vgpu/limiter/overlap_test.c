@@ -5,6 +5,7 @@
 #include "vgpu/limiter/overlap.h"
 
 #include "base/check.h"
+#include "base/util.h"
 #include "vgpu/limiter/lot.h"
 #include "vgpu/limiter/parts_fixture.h"
 
@@ -72,6 +73,39 @@ static void what_is_left_is_between_what_was_covered_before(void **state)
     assert_true(cover_rest(&cover, (struct interval){12, 18}).start_ms >= 18);
 }
 
+/* What another cover has of an interval is not taken, nor returned. */
+static void what_another_cover_has_is_left_out(void **state)
+{
+    struct lot lot = {.state = 7};
+
+    (void)state;
+    for (unsigned round = 0; round < 500; round++) {
+        struct cover cover = {0}, other = {0};
+        unsigned bounds[6][2], expected = 0;
+        bool taken[100] = {0};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(bounds); i++) {
+            bounds[i][0] = (unsigned)(lot_draw(&lot) * 100);
+            bounds[i][1] = bounds[i][0] + (unsigned)(lot_draw(&lot) * (100 - bounds[i][0]));
+            if (i < 3)
+                (void)cover_take(&other, (struct interval){bounds[i][0], bounds[i][1]});
+            else if (i < 5)
+                (void)cover_take(&cover, (struct interval){bounds[i][0], bounds[i][1]});
+            for (unsigned j = bounds[i][0]; j < bounds[i][1]; j++) {
+                expected += i == 5 && !taken[j];
+                taken[j] = true;
+            }
+        }
+        assert_near(
+            cover_take_beside(&cover, &other, (struct interval){bounds[5][0], bounds[5][1]}),
+            expected, 1e-6);
+        /* All of it is in one of the two. */
+        assert_near(
+            cover_take_beside(&cover, &other, (struct interval){bounds[5][0], bounds[5][1]}), 0,
+            1e-6);
+    }
+}
+
 static void covers_are_moved_with_the_base(void **state)
 {
     struct overlap overlap = {0};
@@ -134,6 +168,7 @@ int main(void)
         cmocka_unit_test(a_moment_is_charged_once),
         cmocka_unit_test(intervals_in_any_order_add_up_to_their_union),
         cmocka_unit_test(what_is_left_is_between_what_was_covered_before),
+        cmocka_unit_test(what_another_cover_has_is_left_out),
         cmocka_unit_test(covers_are_moved_with_the_base),
         cmocka_unit_test(short_kernels_overlap_as_those_measured_did),
         cmocka_unit_test(kernels_that_take_longer_beside_others_fill_the_device),

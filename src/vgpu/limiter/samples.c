@@ -274,12 +274,13 @@ static const struct sample *first_before(const struct samples *samples, const st
 }
 
 static bool began_before_end(const struct limiter_gpu *ops, void *gpu, const struct sample *other,
-                             const struct sample *sample)
+                             const struct sample *sample, double *ret_began_ms)
 {
     double ms;
 
     return ops->query(gpu, other->start) == EVENT_DONE &&
-           ops->elapsed_ms(gpu, other->start, sample->end, &ms) && ms > 0;
+           ops->elapsed_ms(gpu, other->start, sample->end, &ms) && ms > 0 &&
+           ops->elapsed_ms(gpu, sample->start, other->start, ret_began_ms);
 }
 
 static double company_of(const struct limiter_gpu *ops, void *gpu, const struct sample *sample,
@@ -295,18 +296,22 @@ static double company_of(const struct limiter_gpu *ops, void *gpu, const struct 
 struct company samples_company(const struct samples *samples, const struct limiter_gpu *ops,
                                void *gpu, const struct sample *sample)
 {
-    struct company company = {-1e18, -1e18, -1e18};
+    struct company company = {.running_ns = -1e18, .waiting_ns = -1e18, .unseen_ns = -1e18};
+    double began_ms;
 
     for (unsigned i = 0; i < sample->mark_count && sample_has_company(sample); i++) {
         const struct sample *first = first_before(samples, sample, &sample->mark_in[i]);
         const double ns = company_of(ops, gpu, sample, sample->marks[i]);
 
-        if (!first)
+        if (!first) {
             company.unseen_ns = MAX(company.unseen_ns, ns);
-        else if (began_before_end(ops, gpu, first, sample))
+        } else if (began_before_end(ops, gpu, first, sample, &began_ms)) {
             company.running_ns = MAX(company.running_ns, ns);
-        else
+            company.unseen_ns = MAX(company.unseen_ns, MIN(began_ms * 1e6, ns));
+            (void)cover_take(&company.ran, (struct interval){began_ms, ns / 1e6});
+        } else {
             company.waiting_ns = MAX(company.waiting_ns, ns);
+        }
     }
     return company;
 }

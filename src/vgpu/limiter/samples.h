@@ -185,7 +185,8 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
 struct company {
     double running_ns; /* where what is being measured had begun when this one ended, */
     double waiting_ns; /* where it had not, */
-    double unseen_ns;  /* and where nothing is */
+    double unseen_ns;  /* and where nothing is, or had not begun yet */
+    struct cover ran;  /* from when it had begun, in ms since the kernel's start */
 };
 struct company samples_company(const struct samples *samples, const struct limiter_gpu *ops,
                                void *gpu, const struct sample *sample);

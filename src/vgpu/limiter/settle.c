@@ -156,22 +156,25 @@ static double take_shorts_ms(struct limiter *limiter, struct interval interval, 
 }
 
 /*
- * For how long a long kernel ran beside what was launched before it into other streams: that long
- * the device was charged for already. Where nobody measures what that was, it is no longer than was
- * charged for such: the stream may wait for something, and run nothing.
+ * A long kernel's time without that in which it ran beside what was launched before it into other
+ * streams, as far as that lies at its beginning or its end; the rest of that is in ret_ran. For it
+ * the device was charged already. Where nobody measures what it was, or what is measured had not
+ * begun, it is no longer than was charged for such: the stream may wait for something, and run
+ * nothing.
  */
-static double take_company_ns(struct limiter *limiter, const struct sample *sample,
-                              struct interval interval, double ours)
+static struct interval without_company(struct limiter *limiter, const struct sample *sample,
+                                       struct interval interval, double ours, struct cover *ret_ran)
 {
-    const double length_ns = (interval.end_ms - interval.start_ms) * 1e6;
     struct company company = samples_company(&limiter->samples, limiter->ops, limiter->gpu, sample);
-    const double gap_ns = (double)sample->gap_ns;
-    double running_ns = MIN(MAX(company.running_ns - gap_ns, 0.0), length_ns);
+    const double start_ms = interval.start_ms - (double)sample->gap_ns / 1e6;
+    struct interval unseen;
 
-    /* Where nobody measures it. */
-    interval.end_ms = interval.start_ms + MIN(company.unseen_ns - gap_ns, length_ns) / 1e6;
-    interval.start_ms += running_ns / 1e6;
-    return running_ns + take_shorts_ms(limiter, interval, ours) * 1e6;
+    cover_move(&company.ran, -start_ms);
+    *ret_ran = company.ran;
+    interval = unseen = cover_rest(ret_ran, interval);
+    unseen.end_ms = MIN(interval.end_ms, start_ms + company.unseen_ns / 1e6);
+    interval.start_ms += take_shorts_ms(limiter, unseen, ours);
+    return interval;
 }
 
 /* A kernel that is measured each time is charged what it took of the device, less what others of
@@ -180,20 +183,21 @@ static double take_company_ns(struct limiter *limiter, const struct sample *samp
 static void finish_always(struct limiter *limiter, struct sample *sample, double length_ns)
 {
     struct cover *always = &limiter->overlap.always;
-    double charge_ns = length_ns, took_ns = length_ns, all_ns;
+    double charge_ns = length_ns, took_ns = length_ns, all_ns, own_ns;
     struct interval interval, own;
+    struct cover ran = {0};
 
     if (ran_queued(limiter, sample, &interval)) {
         all_ns = (interval.end_ms - interval.start_ms) * 1e6;
         length_ns = presence_always(&limiter->presence, interval.start_ms * 1e6,
                                     interval.end_ms * 1e6, took_ns);
         if (sample_has_company(sample))
-            interval.start_ms +=
-                take_company_ns(limiter, sample, interval, MAX(length_ns / all_ns, OURS_LEAST)) /
-                1e6;
+            interval = without_company(limiter, sample, interval,
+                                       MAX(length_ns / all_ns, OURS_LEAST), &ran);
         own = cover_rest(always, interval);
+        own_ns = cover_take_beside(always, &ran, interval) * 1e6 * took_ns / all_ns;
         charge_ns = presence_charge(&limiter->presence, own.start_ms * 1e6, own.end_ms * 1e6,
-                                    cover_take(always, interval) * 1e6 * took_ns / all_ns, took_ns);
+                                    own_ns, took_ns);
     }
     learn(limiter, sample, length_ns);
     limiter_charge(limiter, charge_ns - (double)(sample->paid_ns + sample->provisional_ns));
