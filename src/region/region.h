@@ -134,7 +134,9 @@ struct region_compute {
     _Atomic uint64_t waits_cut;
     _Alignas(CACHE_LINE) _Atomic uint64_t waits[REGION_WAITS]; /* launches that waited so long */
     _Atomic int64_t doubted_until_ns; /* streams were busy, nobody knows with what: see tails.h */
-    uint64_t reserved[5];             /* for the monitor's hints */
+    _Atomic int64_t overran_until_ns; /* so long all devices repay a kernel that took far longer
+                                         than expected: see vgpu/limiter/share.h */
+    uint64_t reserved[4];             /* for the monitor's hints */
 };
 
 struct region_ext_device {

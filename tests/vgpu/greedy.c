@@ -172,6 +172,7 @@ static const struct way {
     {"graph-full", way_graph_full},
     {"graph-queues", way_graph_queues, .begins = 1},
     {"graph-unseen", way_graph_unseen, .begins = 1},
+    {"all-reduce", NULL, way_all_reduce, .begins = 1},
     {"contexts", way_contexts},
     {"refused", way_refused},
     {"capture", NULL, way_capture, 0},

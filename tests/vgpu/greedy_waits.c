@@ -46,6 +46,29 @@ void way_legacy(int name)
     }
 }
 
+/* One of two processes, each with a device of its own, which wait in kernels for one another's
+ * steps. The first one is late once. */
+void way_all_reduce(int rank)
+{
+    enum { LATE_STEP = 60, LATE_US = 500000 };
+    cu_handle waiter, poster;
+
+    begin(rank);
+    waiter = function_of("waiter");
+    poster = function_of("poster");
+    for (int i = 0; !stopped; i++) {
+        for (int j = 0; j < 4; j++)
+            launch(function_of("spin"), 108, 100 * SHORT_NS, 0, stream);
+        launch(poster, 1, SHORT_NS, 60 + !rank, stream);
+        launch(waiter, 1, SHORT_NS, (uint64_t)(60 + rank), stream);
+        must(cu.stream_sync(stream), "cuStreamSynchronize");
+        if (rank == 0 && i == LATE_STEP)
+            usleep(LATE_US);
+        printf("%d\n", i);
+        (void)fflush(stdout);
+    }
+}
+
 /* What waits for a value is on no multiprocessor, and costs nothing. */
 static void values(const char *way, int count)
 {

@@ -39,6 +39,9 @@
  * were met it seems to be all. */
 #define SURE_PROBES 8
 
+/* Longer than so many times what was expected, and CREDIT_NS, is far longer. */
+#define OVERRUN_PART 2
+
 /* Of a kernel's time, no less is taken to be ours. */
 #define OURS_LEAST 1e-3
 
@@ -177,6 +180,14 @@ static struct interval without_company(struct limiter *limiter, const struct sam
     return interval;
 }
 
+/* As long as nothing is known of a kernel it may take its time. */
+static void note_overrun(struct limiter *limiter, const struct sample *sample, double charge_ns)
+{
+    if (sample->expected_ns > 0 &&
+        charge_ns > OVERRUN_PART * sample->expected_ns + (double)CREDIT_NS)
+        share_overran(limiter->share, limiter_now(limiter));
+}
+
 /* A kernel that is measured each time is charged what it took of the device, less what others of
  * ours took at the same moments. It stands for itself alone: that our recording held it up, so that
  * the device was busy for longer, is in what it took. */
@@ -201,6 +212,7 @@ static void finish_always(struct limiter *limiter, struct sample *sample, double
     }
     learn(limiter, sample, length_ns);
     limiter_charge(limiter, charge_ns - (double)(sample->paid_ns + sample->provisional_ns));
+    note_overrun(limiter, sample, charge_ns);
     note_longest(limiter, length_ns);
 }
 
@@ -288,6 +300,7 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
     else
         limiter_charge_short(limiter,
                              (charge_ns - (double)sample->paid_ns) * sample->weight + own.held_ns);
+    note_overrun(limiter, sample, charge_ns);
     note_longest(limiter, length_ns);
 }
 
@@ -407,7 +420,7 @@ static void charge_overdue(struct limiter *limiter, int64_t now_ns)
         limiter_charge(limiter, ran_ns - paid_ns);
         limiter_publish_owed(limiter);
     }
-    if (ran_ns < 2 * leader->expected_ns + (double)CREDIT_NS) {
+    if (ran_ns < OVERRUN_PART * leader->expected_ns + (double)CREDIT_NS) {
         limiter->credit.due_ns = 0;
     } else if (!limiter->credit.due_ns) {
         limiter->credit.due_ns = now_ns;

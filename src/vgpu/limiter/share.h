@@ -87,6 +87,15 @@ static inline bool share_is_ranked(const struct share *share)
 /* Negative: gives back. Without a rate it is counted only. */
 void share_charge(struct share *share, int64_t amount_ns);
 
+/*
+ * A kernel was charged for far longer than was expected of it, perhaps since it waited for one on
+ * another device. Until what is owed now is repaid launches are held on all devices of the
+ * container: were only this one's late by it, a kernel on the other would wait for them, and be
+ * charged in turn. Under a limit of s each wait would be (1 - s) / s times the one before:
+ * all-reduce on two devices came to a standstill under half of each, once one was late.
+ */
+void share_overran(struct share *share, int64_t now_ns);
+
 /* What no rate holds: it is told, and paid by nobody. */
 void share_count(struct share *share, int64_t amount_ns);
 
