@@ -330,6 +330,31 @@ static void launches_that_are_kept_get_no_credit(void **state)
     assert_true(result.share < 17 + OVER);
 }
 
+/* Where the host, or the program, holds a launch up before it is made, its kernel ran at the end of
+ * what that took: what others had of the device before that was none of its time. */
+static void kernels_that_are_launched_late_ran_at_the_end(void **state)
+{
+    struct setup setup = {
+        .cores = CORES,
+        .tenants = 1,
+        .neighbours = 1,
+        .programs = {trace_program(1.5e6, 0), trace_program(50e3, 0)},
+    };
+    double share;
+
+    (void)state;
+    setup.programs[0].blocking = setup.programs[0].held_early = true;
+    setup.programs[0].held = 2;
+    setup.programs[0].held_ns = 2500 * NS_PER_US;
+    setup.programs[0].batch = 1;
+    setup.programs[0].think_ns = 90e3;
+    setup.programs[1].batch = 3;
+    setup.programs[1].think_ns = 900e3;
+    share = trace_run(&setup, 1, false).share;
+    print_message("one of 2 launches made 2.5 ms late, beside a brief neighbour: %.2f %%\n", share);
+    assert_true(share < CORES + 5);
+}
+
 /* The host's time of a launch is known beside others as well, where its start ran at once. */
 static void launches_that_block_beside_a_sibling_pay_little_more(void **state)
 {
@@ -689,6 +714,7 @@ int main(void)
         cmocka_unit_test(launches_held_up_side_by_side_are_paid_for),
         cmocka_unit_test(launches_that_block_side_by_side_pay_little_more),
         cmocka_unit_test(launches_that_block_beside_a_sibling_pay_little_more),
+        cmocka_unit_test(kernels_that_are_launched_late_ran_at_the_end),
         cmocka_unit_test(launches_that_are_kept_get_no_credit),
         cmocka_unit_test(long_kernels_of_new_processes_pay_nothing_of_others_time),
         cmocka_unit_test(a_long_kernel_among_very_many_short_ones_is_paid_for),

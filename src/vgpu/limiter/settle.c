@@ -121,9 +121,13 @@ static bool ran(const struct limiter *limiter, const struct sample *sample,
     over_ns = clocks_device_ns(&limiter->clocks, limiter_since_base(limiter, sample->over_ns));
     over_ns =
         MIN(over_ns, ret_interval->start_ms * 1e6 + (double)(sample->over_ns - sample->began_ns));
-    length_ms = MIN(ret_interval->end_ms, over_ns / 1e6) - ret_interval->start_ms;
-    ret_interval->end_ms =
-        ret_interval->start_ms + MAX(length_ms * busy_part(sample), COSTS_LEAST_NS / 1e6);
+    ret_interval->end_ms = MIN(ret_interval->end_ms, over_ns / 1e6);
+    length_ms = MAX((ret_interval->end_ms - ret_interval->start_ms) * busy_part(sample),
+                    COSTS_LEAST_NS / 1e6);
+    if (sample->was_busy)
+        ret_interval->start_ms = ret_interval->end_ms - length_ms;
+    else
+        ret_interval->end_ms = ret_interval->start_ms + length_ms;
     return true;
 }
 
