@@ -23,10 +23,11 @@
  * All waiting is before a launch, and never for the launch's own unfinished work: that may be
  * waiting for this very launch, as kernels that exchange data do. A launch waits
  *
- *   - while the bucket is in debt (gate), or another process of the container was served less
- *     (region/turns.h), unless it fits beside a kernel of ours that is running anyway, and but
- *     for CREDIT_NS where a kernel of ours runs longer than was expected, and for PATIENCE_NS where
- *     a stream of ours is busy with what was not measured;
+ *   - while the bucket is in debt (gate), or what ran far too long on another device is not repaid
+ *     (share_overran()), or another process of the container was served less (region/turns.h),
+ *     unless it fits beside a kernel of ours that is running anyway, and but for CREDIT_NS where a
+ *     kernel of ours runs longer than was expected, and for PATIENCE_NS where a stream of ours is
+ *     busy with what was not measured;
  *   - while more than OUTSTANDING_NS of charged work may be in queues, or a first launch is being
  *     measured, but for COMPLETION_NS at most; where it can't be measured at all, for FULL_NS, and
  *     then it is refused.
