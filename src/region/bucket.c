@@ -44,6 +44,21 @@ int64_t bucket_balance(struct region_compute *compute, uint32_t rate, int64_t no
     return (int64_t)((__int128)(now_ns - kept) * rate / BUCKET_ONE);
 }
 
+bool bucket_is_open(struct region_compute *compute, uint32_t rate, int64_t now_ns,
+                    int64_t *ret_until_ns)
+{
+    int64_t balance = bucket_balance(compute, rate, now_ns);
+
+    if (balance <= 0)
+        atomic_store_explicit(&compute->gate, 1, memory_order_relaxed);
+    else if (balance >= BUCKET_QUANTUM_NS)
+        atomic_store_explicit(&compute->gate, 0, memory_order_relaxed);
+    if (!atomic_load_explicit(&compute->gate, memory_order_relaxed))
+        return true;
+    *ret_until_ns = now_ns + (BUCKET_QUANTUM_NS - balance) * (int64_t)BUCKET_ONE / rate;
+    return false;
+}
+
 void bucket_forgive(struct region_compute *compute, int64_t now_ns)
 {
     int64_t zero = atomic_load_explicit(&compute->zero_ns, memory_order_relaxed);

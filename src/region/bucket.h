@@ -40,6 +40,11 @@ void bucket_charge(struct region_compute *compute, uint32_t rate, int64_t amount
 /* What is left; negative in debt. Caps what was saved up, and clamps damage. */
 int64_t bucket_balance(struct region_compute *compute, uint32_t rate, int64_t now_ns);
 
+/* Whether the gate is open: it closes in debt, and opens at a balance that is worth it. If not,
+ * that is at until_ns, unless something is charged meanwhile. */
+bool bucket_is_open(struct region_compute *compute, uint32_t rate, int64_t now_ns,
+                    int64_t *ret_until_ns);
+
 /* Drops what is owed, if anything is: what was used was idle, and costs nobody. */
 void bucket_forgive(struct region_compute *compute, int64_t now_ns);
 

@@ -148,7 +148,7 @@ static void forget_other_boot(struct region_ext *ext)
         atomic_store(&compute->rate, 0);
         atomic_store(&compute->gate, 0);
         atomic_store(&compute->longest_ns, 0);
-        atomic_store(&compute->overran_until_ns, 0);
+        memset(&ext->devices[i].gang, 0, sizeof(ext->devices[i].gang));
     }
     if (ext->boot)
         memset(ext->turns, 0, sizeof(ext->turns));

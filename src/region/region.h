@@ -134,9 +134,18 @@ struct region_compute {
     _Atomic uint64_t waits_cut;
     _Alignas(CACHE_LINE) _Atomic uint64_t waits[REGION_WAITS]; /* launches that waited so long */
     _Atomic int64_t doubted_until_ns; /* streams were busy, nobody knows with what: see tails.h */
-    _Atomic int64_t overran_until_ns; /* so long all devices repay a kernel that took far longer
-                                         than expected: see vgpu/limiter/share.h */
-    uint64_t reserved[4];             /* for the monitor's hints */
+    uint64_t reserved[5];             /* for the monitor's hints */
+};
+
+/* What a device's launches do that those on others may wait for: see vgpu/limiter/gang.h. Times and
+ * amounts in ns. */
+struct region_gang {
+    _Atomic int64_t until_ns;      /* it is held together with others that are bound */
+    _Atomic int64_t late_since_ns; /* what it runs takes too long; 0: it does not */
+    _Atomic int64_t late_ns;       /* and was last seen to then */
+    _Atomic int64_t held_since_ns; /* launches are held since, and none went; 0: none is */
+    _Atomic int64_t held_ns;       /* in all, before that */
+    _Atomic int64_t gone_ns;       /* launched for since all that are bound were let go */
 };
 
 struct region_ext_device {
@@ -148,7 +157,8 @@ struct region_ext_device {
     /* What part of the time of kernels, by their length, was ours of late, in 1/65536; 0: not
      * known. For processes that begin: see vgpu/limiter/presence.h. */
     _Atomic uint32_t parts[2][REGION_PARTS];
-    uint64_t reserved[15];
+    struct region_gang gang;
+    uint64_t reserved[9];
 };
 
 /* One process' account of one device: see ledger.h. */
@@ -226,7 +236,8 @@ struct region_ext {
     _Alignas(
         CACHE_LINE) uint64_t boot;  /* hash of the boot that the clocks in here are of; 0: none */
     _Atomic uint64_t ruled_by_file; /* 1: a limits file ruled whoever opened it */
-    uint64_t reserved[54];
+    _Atomic uint64_t gang_closed;   /* 1: devices that are bound are held (struct region_gang) */
+    uint64_t reserved[53];
     struct region_ext_device devices[REGION_DEVICES];
     struct region_ext_slot slots[REGION_SLOTS];
     struct region_turn turns[REGION_SLOTS]

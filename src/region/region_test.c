@@ -112,7 +112,7 @@ static void times_of_another_boot_are_forgotten(void **state)
     assert_int_equal(region.ext->boot, fnv1a(boot));
     region.ext->devices[1].compute.zero_ns = INT64_MAX / 2;
     region.ext->devices[1].compute.charged_ns = 5;
-    region.ext->devices[1].compute.overran_until_ns = INT64_MAX / 2;
+    region.ext->devices[1].gang.until_ns = INT64_MAX / 2;
     region.ext->turns[7][1].served_ns = INT64_MAX / 2;
     region_close(&region);
     assert_int_equal(region_open(&region, fixture_path, NULL), 0);
@@ -122,7 +122,7 @@ static void times_of_another_boot_are_forgotten(void **state)
     region_close(&region);
     assert_int_equal(region_open(&region, fixture_path, NULL), 0);
     assert_int_equal(region.ext->devices[1].compute.zero_ns, 0);
-    assert_int_equal(region.ext->devices[1].compute.overran_until_ns, 0);
+    assert_int_equal(region.ext->devices[1].gang.until_ns, 0);
     assert_int_equal(region.ext->devices[1].compute.charged_ns, 5);
     assert_int_equal(region.ext->turns[7][1].served_ns, 0);
     region_close(&region);

@@ -58,6 +58,9 @@
  *                         the device on which the other one is
  *   greedy graph-full     not greedy: launches a graph until the queue is full, which goes on after
  *                         another thread has made a graph executable: prints how often
+ *   greedy all-reduce RANK not greedy: steps on one of two devices, which wait for one another in
+ *                         kernels: prints a line for each; rank 0 is late once
+ *   greedy all-reduces RANK the same, very short ones, 20 to a line
  *   greedy legacy NAME    the same in blocking streams, after work in the legacy one, by its name 0 or 1
  *   greedy values COUNT   the same of streams that wait for values in memory: one launches kernels
  *                         behind a wait, which another one ends that has launched later, COUNT kernels
@@ -173,6 +176,7 @@ static const struct way {
     {"graph-queues", way_graph_queues, .begins = 1},
     {"graph-unseen", way_graph_unseen, .begins = 1},
     {"all-reduce", NULL, way_all_reduce, .begins = 1},
+    {"all-reduces", NULL, way_all_reduces, .begins = 1},
     {"contexts", way_contexts},
     {"refused", way_refused},
     {"capture", NULL, way_capture, 0},

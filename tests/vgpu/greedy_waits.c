@@ -46,27 +46,40 @@ void way_legacy(int name)
     }
 }
 
-/* One of two processes, each with a device of its own, which wait in kernels for one another's
- * steps. The first one is late once. */
-void way_all_reduce(int rank)
+/* One of two processes, each with a device of its own, which wait in kernels for one another: after
+ * each so many kernels, so often before a step is waited for. The first one may be late once. */
+static void exchange(int rank, int times, int kernels, uint64_t length_ns, int late_step)
 {
-    enum { LATE_STEP = 60, LATE_US = 500000 };
-    cu_handle waiter, poster;
+    enum { LATE_US = 500000 };
+    cu_handle spin, waiter, poster;
 
     begin(rank);
+    spin = function_of("spin");
     waiter = function_of("waiter");
     poster = function_of("poster");
     for (int i = 0; !stopped; i++) {
-        for (int j = 0; j < 4; j++)
-            launch(function_of("spin"), 108, 100 * SHORT_NS, 0, stream);
-        launch(poster, 1, SHORT_NS, 60 + !rank, stream);
-        launch(waiter, 1, SHORT_NS, (uint64_t)(60 + rank), stream);
+        for (int j = 0; j < times; j++) {
+            for (int k = 0; k < kernels; k++)
+                launch(spin, 108, length_ns, 0, stream);
+            launch(poster, 1, SHORT_NS, 60 + !rank, stream);
+            launch(waiter, 1, SHORT_NS, (uint64_t)(60 + rank), stream);
+        }
         must(cu.stream_sync(stream), "cuStreamSynchronize");
-        if (rank == 0 && i == LATE_STEP)
+        if (rank == 0 && i == late_step)
             usleep(LATE_US);
         printf("%d\n", i);
         (void)fflush(stdout);
     }
+}
+
+void way_all_reduce(int rank)
+{
+    exchange(rank, 1, 4, 100 * SHORT_NS, 60);
+}
+
+void way_all_reduces(int rank)
+{
+    exchange(rank, 20, 1, 3 * SHORT_NS, -1);
 }
 
 /* What waits for a value is on no multiprocessor, and costs nothing. */

@@ -223,61 +223,17 @@ static void a_process_with_less_has_its_own_bucket(void **state)
     share_charge(&less, 3 * NS_PER_MS);
     assert_near(share_balance(&less, now_ns), -NS_PER_MS, 1000);
     assert_near(share_balance(&container->share, now_ns), 2 * NS_PER_MS, 1000);
-    assert_false(share_allows(&less, 0, now_ns, &until_ns));
-    assert_true(share_allows(&container->share, 0, now_ns, &until_ns));
+    assert_false(share_allows(&less, 0, 0, now_ns, &until_ns));
+    assert_true(share_allows(&container->share, 0, 0, now_ns, &until_ns));
     /* What others of the container use is not its own, but the container's debt holds it, too. */
     now_ns += 100 * NS_PER_MS;
     share_charge(&container->share, 100 * NS_PER_MS);
-    assert_false(share_allows(&less, 0, now_ns, &until_ns));
-    assert_false(share_allows(&container->share, 0, now_ns, &until_ns));
+    assert_false(share_allows(&less, 0, 0, now_ns, &until_ns));
+    assert_false(share_allows(&container->share, 0, 0, now_ns, &until_ns));
     /* One rule for all: the container's rate comes down. */
     less.is_common = true;
     (void)share_balance(&less, now_ns);
     assert_int_equal(container->region.ext->devices[0].compute.rate, bucket_rate(20));
-    free_container(container);
-}
-
-/* A kernel of one device that ran too long is repaid on all, by its own device's debt as that comes
- * to be. */
-static void what_overran_holds_all_devices(void **state)
-{
-    struct container *container = new_container(50);
-    struct share *share = &container->share;
-    struct share other = {.region = &container->region, .device = 1, .rate = bucket_rate(50)};
-    int64_t until_ns = 0, now_ns = fake_now_ns + 10 * NS_PER_MS, repaid_ns;
-
-    (void)state;
-    container->region.base->device_count = 2;
-    (void)share_balance(&other, now_ns);
-    (void)share_balance(share, now_ns);
-    now_ns += 10 * NS_PER_MS;
-    share_charge(share, 100 * NS_PER_MS);
-    assert_false(share_allows(share, 0, now_ns, &until_ns));
-    assert_true(share_allows(&other, 0, now_ns, &until_ns)); /* a debt is nobody else's, */
-    share_overran(share, now_ns);
-    assert_false(share_allows(&other, 0, now_ns, &until_ns)); /* unless it is for that */
-    assert_true(until_ns > now_ns + 100 * NS_PER_MS);
-    assert_true(until_ns <= now_ns + 200 * NS_PER_MS);
-    assert_false(share_allows(share, 0, now_ns, &until_ns));
-    /* What is added to it since holds this device only. */
-    repaid_ns = share_compute(share)->overran_until_ns;
-    share_charge(share, 100 * NS_PER_MS);
-    assert_false(share_allows(&other, 0, repaid_ns - 1, &until_ns));
-    assert_true(until_ns <= repaid_ns);
-    assert_true(share_allows(&other, 0, repaid_ns, &until_ns));
-    assert_false(share_allows(share, 0, repaid_ns, &until_ns));
-
-    /* A limit that is lifted, or a debt that is dropped, holds nobody. */
-    now_ns = repaid_ns + NS_PER_S;
-    share_charge(share, NS_PER_S);
-    share_overran(share, now_ns);
-    assert_false(share_allows(&other, 0, now_ns, &until_ns));
-    share_compute(share)->rate = 0;
-    assert_true(share_allows(&other, 0, now_ns, &until_ns));
-    share_compute(share)->rate = bucket_rate(50);
-    assert_false(share_allows(&other, 0, now_ns, &until_ns));
-    bucket_forgive(share_compute(share), now_ns);
-    assert_true(share_allows(&other, 0, now_ns, &until_ns));
     free_container(container);
 }
 
@@ -299,12 +255,12 @@ static void a_limit_may_be_lifted_any_moment(void **state)
     (void)state;
     share->is_common = true;
     share->rate = 0;
-    assert_true(share_allows(share, 0, fake_now_ns, &until_ns));
+    assert_true(share_allows(share, 0, 0, fake_now_ns, &until_ns));
     assert_true(share_balance(share, fake_now_ns) > 0);
     assert_int_equal(pthread_create(&other, NULL, lift_and_limit, share), 0);
     while (pthread_tryjoin_np(other, NULL) != 0) {
         (void)share_balance(share, fake_now_ns);
-        if (!share_allows(share, 0, fake_now_ns, &until_ns))
+        if (!share_allows(share, 0, 0, fake_now_ns, &until_ns))
             assert_true(until_ns > fake_now_ns);
         share_charge(share, 1);
     }
@@ -320,7 +276,6 @@ int main(void)
         cmocka_unit_test(what_is_not_busy_gives_no_credit),
         cmocka_unit_test(caches_go_stale_when_the_helper_begins_to_rest),
         cmocka_unit_test(a_process_with_less_has_its_own_bucket),
-        cmocka_unit_test(what_overran_holds_all_devices),
         cmocka_unit_test(a_limit_may_be_lifted_any_moment),
     };
 

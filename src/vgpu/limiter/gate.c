@@ -127,11 +127,13 @@ static int64_t back_ns(struct limiter *limiter, const struct cost *cost, int64_t
 static bool balance_allows(struct limiter *limiter, const struct cost *cost, int64_t now_ns,
                            int64_t *ret_until_ns)
 {
-    if (share_allows(limiter->share, back_ns(limiter, cost, now_ns), now_ns, ret_until_ns)) {
+    if (share_allows(limiter->share, (int64_t)limiter_price(limiter, cost),
+                     back_ns(limiter, cost, now_ns), now_ns, ret_until_ns)) {
         limiter->credit.unseen_gap_ns = 0;
         return true;
     }
     limiter->held_ns = now_ns;
+    gang_note_held(limiter->share->region, limiter->share->device, now_ns);
     *ret_until_ns = look_again(limiter, cost, now_ns, *ret_until_ns);
     return false;
 }

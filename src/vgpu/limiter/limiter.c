@@ -176,6 +176,7 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     limiter_expect(limiter, price, now_ns);
     cost->unseen++;
     limiter->last_launch_ns = now_ns;
+    gang_note_gone(limiter->share->region, limiter->share->device, ticket->paid_ns, now_ns);
 
     /* What goes on credit is seen each time, lest it be another than what it was when it was paid.
      */

@@ -10,6 +10,7 @@
  *
  *   clocks.h    the device's clock against the host's
  *   costs.h     what launches cost, and how often they have to be measured
+ *   gang.h      devices that wait for one another
  *   lot.h       drawing which ones are
  *   overlap.h   our streams side by side: no moment is charged twice
  *   presence.h  slices of others within a measurement
@@ -23,8 +24,8 @@
  * All waiting is before a launch, and never for the launch's own unfinished work: that may be
  * waiting for this very launch, as kernels that exchange data do. A launch waits
  *
- *   - while the bucket is in debt (gate), or what ran far too long on another device is not repaid
- *     (share_overran()), or another process of the container was served less (region/turns.h),
+ *   - while the bucket is in debt (gate), or another device that it is bound to is
+ *     (gang.h), or another process of the container was served less (region/turns.h),
  *     unless it fits beside a kernel of ours that is running anyway, and but for CREDIT_NS where a
  *     kernel of ours runs longer than was expected, and for PATIENCE_NS where a stream of ours is
  *     busy with what was not measured;
@@ -48,6 +49,7 @@
 #include "region/region.h"
 #include "vgpu/limiter/clocks.h"
 #include "vgpu/limiter/costs.h"
+#include "vgpu/limiter/gang.h"
 #include "vgpu/limiter/launch.h"
 #include "vgpu/limiter/lot.h"
 #include "vgpu/limiter/overlap.h"
@@ -186,6 +188,7 @@ struct limiter {
     struct streams streams;
     struct tails tails;
     struct side side;
+    struct gang_wait wait;
 
     bool draws_lots;    /* some launches are not measured: any may be missed */
     bool rests;         /* nobody looks until the next launch comes by */

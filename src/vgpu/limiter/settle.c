@@ -45,6 +45,10 @@
 /* Of a kernel's time, no less is taken to be ours. */
 #define OURS_LEAST 1e-3
 
+/* However little of the device seems to be ours, work that waits is late after so many times what
+ * it takes. */
+#define LATE_PART 0.05
+
 /* What was charged for short kernels is remembered no further back. */
 #define SHORTS_MOST_NS 20e6
 
@@ -184,14 +188,6 @@ static struct interval without_company(struct limiter *limiter, const struct sam
     return interval;
 }
 
-/* As long as nothing is known of a kernel it may take its time. */
-static void note_overrun(struct limiter *limiter, const struct sample *sample, double charge_ns)
-{
-    if (sample->expected_ns > 0 &&
-        charge_ns > OVERRUN_PART * sample->expected_ns + (double)CREDIT_NS)
-        share_overran(limiter->share, limiter_now(limiter));
-}
-
 /* A kernel that is measured each time is charged what it took of the device, less what others of
  * ours took at the same moments. It stands for itself alone: that our recording held it up, so that
  * the device was busy for longer, is in what it took. */
@@ -216,7 +212,6 @@ static void finish_always(struct limiter *limiter, struct sample *sample, double
     }
     learn(limiter, sample, length_ns);
     limiter_charge(limiter, charge_ns - (double)(sample->paid_ns + sample->provisional_ns));
-    note_overrun(limiter, sample, charge_ns);
     note_longest(limiter, length_ns);
 }
 
@@ -304,7 +299,6 @@ static void finish_short(struct limiter *limiter, struct sample *sample, double 
     else
         limiter_charge_short(limiter,
                              (charge_ns - (double)sample->paid_ns) * sample->weight + own.held_ns);
-    note_overrun(limiter, sample, charge_ns);
     note_longest(limiter, length_ns);
 }
 
@@ -440,20 +434,44 @@ static void say_doubt(struct limiter *limiter, double doubt_ns, int64_t now_ns)
         atomic_store_explicit(word, until_ns, RELAXED);
 }
 
-/* Streams that are known by handles: in others nothing is marked as company. */
+/* Of the streams that are known by handles and were used since then. */
+static bool is_any_busy(const struct limiter *limiter, int64_t since_ns)
+{
+    struct launch named[STREAMS];
+    unsigned count = limiter_beside(limiter, &(struct launch){0}, since_ns, named), busy = 0;
+
+    while (busy < count && !samples_may_run(limiter->ops, limiter->gpu, &named[busy]))
+        busy++;
+    return busy < count;
+}
+
+/* In streams without a handle nothing is marked as company. */
 static bool are_side_by_side(const struct limiter *limiter, int64_t now_ns, bool *ret_busy)
 {
     const int64_t since_ns = now_ns - STREAMS_IDLE_NS;
-    struct launch named[STREAMS];
-    unsigned count, busy = 0;
 
     if (streams_count(&limiter->streams, since_ns) < 2)
         return false;
-    count = limiter_beside(limiter, &(struct launch){0}, since_ns, named);
-    while (busy < count && !samples_may_run(limiter->ops, limiter->gpu, &named[busy]))
-        busy++;
-    *ret_busy = busy < count;
+    *ret_busy = is_any_busy(limiter, since_ns);
     return true;
+}
+
+/* Whether a stream is busy long after all that was launched should be done. */
+static bool is_late(const struct limiter *limiter, int64_t now_ns)
+{
+    const double left_ns = (double)MAX(limiter->issued_ns - limiter->done_ns, INT64_C(0)) /
+                           MAX(on_device(limiter), LATE_PART);
+
+    return now_ns - limiter->last_launch_ns >= GANG_LATE_NS + (int64_t)left_ns &&
+           is_any_busy(limiter, 0);
+}
+
+static void look_at_others(struct limiter *limiter, int64_t now_ns)
+{
+    const struct share *share = limiter->share;
+
+    if (share->region->base->device_count > 1 && share_is_limited(share))
+        gang_look(share->region, share->device, &limiter->wait, is_late(limiter, now_ns), now_ns);
 }
 
 void limiter_look(struct limiter *limiter)
@@ -464,6 +482,7 @@ void limiter_look(struct limiter *limiter)
     bool busy;
 
     samples_look(&limiter->samples, limiter->ops, limiter->gpu);
+    look_at_others(limiter, now_ns);
     if (!limiter->draws_lots || !share_is_limited(limiter->share) ||
         !are_side_by_side(limiter, now_ns, &busy))
         return;

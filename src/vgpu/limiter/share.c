@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "region/bucket.h"
 #include "region/turns.h"
+#include "vgpu/limiter/gang.h"
 
 /* Who is held looks so often whether the card became idle. */
 #define IDLE_LOOK_NS INT64_C(5000000)
@@ -95,78 +96,19 @@ int64_t share_common_balance(const struct share *share, int64_t now_ns)
                : BUCKET_CREDIT_NS;
 }
 
-/* The gate closes in debt, and opens at a balance that is worth it. */
-static bool gate_allows(struct region_compute *compute, uint32_t rate, int64_t now_ns,
-                        int64_t *ret_until_ns)
-{
-    int64_t balance = bucket_balance(compute, rate, now_ns);
-
-    if (balance <= 0)
-        atomic_store_explicit(&compute->gate, 1, memory_order_relaxed);
-    else if (balance >= BUCKET_QUANTUM_NS)
-        atomic_store_explicit(&compute->gate, 0, memory_order_relaxed);
-    if (!LOAD(compute->gate))
-        return true;
-    *ret_until_ns = now_ns + (BUCKET_QUANTUM_NS - balance) * (int64_t)BUCKET_ONE / rate;
-    return false;
-}
-
-/* When a debt is paid, if nothing is added to it. */
-static int64_t repaid_at_ns(int64_t balance, uint32_t rate, int64_t now_ns)
-{
-    return now_ns + MAX(-balance, INT64_C(0)) * (int64_t)BUCKET_ONE / rate;
-}
-
-void share_overran(struct share *share, int64_t now_ns)
-{
-    const uint32_t own = LOAD(share->rate);
-
-    if (own)
-        atomic_store_explicit(
-            &share_compute(share)->overran_until_ns,
-            repaid_at_ns(share_common_balance(share, now_ns), container_rate(share, own), now_ns),
-            memory_order_relaxed);
-}
-
-/* What was added to the debt since keeps nobody, lest one waits for who waits for it. */
-static bool is_repaid(struct region_compute *compute, int64_t now_ns, int64_t *ret_until_ns)
-{
-    const int64_t until_ns = LOAD(compute->overran_until_ns);
-    const uint64_t rate = LOAD(compute->rate);
-    int64_t balance;
-
-    if (now_ns >= until_ns || !rate || rate > BUCKET_ONE)
-        return true;
-    balance = bucket_balance(compute, (uint32_t)rate, now_ns);
-    *ret_until_ns = MIN(until_ns, repaid_at_ns(balance, (uint32_t)rate, now_ns));
-    return balance >= 0;
-}
-
-static bool are_repaid(struct share *share, int64_t now_ns, int64_t *ret_until_ns)
-{
-    struct region *region = share->region;
-    const uint64_t count = MIN(region->base->device_count, (uint64_t)REGION_DEVICES);
-
-    for (unsigned i = 0; i < count; i++) {
-        if (i != share->device &&
-            !is_repaid(&region->ext->devices[i].compute, now_ns, ret_until_ns))
-            return false;
-    }
-    return true;
-}
-
-static bool own_share_allows(struct share *share, uint32_t own, int64_t now_ns,
+static bool own_share_allows(struct share *share, uint32_t own, int64_t price_ns, int64_t now_ns,
                              int64_t *ret_until_ns)
 {
     bool allowed;
 
     set_rates(share, own, now_ns);
-    if (has_less(share, own) && !gate_allows(&share->own, own, now_ns, ret_until_ns)) {
+    if (has_less(share, own) && !bucket_is_open(&share->own, own, now_ns, ret_until_ns)) {
         turns_pause(share->region, share->device, now_ns);
         return false;
     }
-    allowed = gate_allows(share_compute(share), container_rate(share, own), now_ns, ret_until_ns) &&
-              are_repaid(share, now_ns, ret_until_ns);
+    allowed =
+        bucket_is_open(share_compute(share), container_rate(share, own), now_ns, ret_until_ns);
+    allowed = gang_allows(share->region, share->device, allowed, price_ns, now_ns, ret_until_ns);
     turns_want(share->region, share->device, now_ns, allowed ? now_ns : *ret_until_ns);
     return allowed;
 }
@@ -200,10 +142,11 @@ static bool idle_time_allows(struct share *share, int64_t back_ns, int64_t now_n
     return true;
 }
 
-bool share_allows(struct share *share, int64_t back_ns, int64_t now_ns, int64_t *ret_until_ns)
+bool share_allows(struct share *share, int64_t price_ns, int64_t back_ns, int64_t now_ns,
+                  int64_t *ret_until_ns)
 {
     uint32_t own = LOAD(share->rate);
 
-    return !own || own_share_allows(share, own, now_ns, ret_until_ns) ||
+    return !own || own_share_allows(share, own, price_ns, now_ns, ret_until_ns) ||
            idle_time_allows(share, back_ns, now_ns, ret_until_ns);
 }

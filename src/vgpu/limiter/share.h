@@ -87,15 +87,6 @@ static inline bool share_is_ranked(const struct share *share)
 /* Negative: gives back. Without a rate it is counted only. */
 void share_charge(struct share *share, int64_t amount_ns);
 
-/*
- * A kernel was charged for far longer than was expected of it, perhaps since it waited for one on
- * another device. Until what is owed now is repaid launches are held on all devices of the
- * container: were only this one's late by it, a kernel on the other would wait for them, and be
- * charged in turn. Under a limit of s each wait would be (1 - s) / s times the one before:
- * all-reduce on two devices came to a standstill under half of each, once one was late.
- */
-void share_overran(struct share *share, int64_t now_ns);
-
 /* What no rate holds: it is told, and paid by nobody. */
 void share_count(struct share *share, int64_t amount_ns);
 
@@ -107,9 +98,11 @@ int64_t share_balance(struct share *share, int64_t now_ns);
 int64_t share_common_balance(const struct share *share, int64_t now_ns);
 
 /* Whether a launch may be paid for; if not, it is looked at again at until_ns. Wants a turn, unless
- * the process itself had its part. back_ns: until it and all that is on its way is expected to be
- * done; INT64_MAX: there is too much on its way for it to use what others leave idle. */
-bool share_allows(struct share *share, int64_t back_ns, int64_t now_ns, int64_t *ret_until_ns);
+ * the process itself had its part. price_ns: what is charged for it. back_ns: until it and all that
+ * is on its way is expected to be done; INT64_MAX: there is too much on its way for it to use what
+ * others leave idle. */
+bool share_allows(struct share *share, int64_t price_ns, int64_t back_ns, int64_t now_ns,
+                  int64_t *ret_until_ns);
 
 /* What the container's processes tell one another of it: see presence.h. */
 static inline _Atomic uint32_t (*share_parts(const struct share *share))[REGION_PARTS]
