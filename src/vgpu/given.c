@@ -9,6 +9,7 @@
 #include <sys/auxv.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -19,11 +20,12 @@
 #include "vgpu/vgpu.h"
 
 enum {
-    RECORDS = 512, /* ids with open descriptors, or with memory that they keep */
+    RECORDS = 512, /* there is room for so many at first */
     SENTINEL = REGION_DEVICES + 1,
     SAME_FILE_MOST = 64, /* ids that have one file */
 };
 
+/* An id with open descriptors, or with memory that they keep. */
 struct record {
     uint32_t id, device;
     uint32_t begun;
@@ -32,8 +34,8 @@ struct record {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct record records[RECORDS];
-static unsigned count;
+static struct record *records; /* by id; anonymous memory of our own */
+static unsigned count, room;
 static struct kept set = {.fd = -1}, sentinel = {.fd = -1};
 static uint32_t tag; /* of our entries: by it a set is known for ours */
 static _Atomic uint32_t last_id = SENTINEL;
@@ -122,13 +124,27 @@ uint32_t given_line(const char *line, uint32_t of_tag)
     return word >> 32 == of_tag ? (uint32_t)word : 0;
 }
 
+/* Where it is, or belongs. */
+static unsigned place_of(uint32_t id)
+{
+    unsigned from = 0, to = count;
+
+    while (from < to) {
+        unsigned middle = from + (to - from) / 2;
+
+        if (records[middle].id < id)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
 static struct record *find(uint32_t id)
 {
-    for (unsigned i = 0; i < count; i++) {
-        if (records[i].id == id)
-            return &records[i];
-    }
-    return NULL;
+    unsigned place = place_of(id);
+
+    return place < count && records[place].id == id ? &records[place] : NULL;
 }
 
 static void note_open(uint32_t id, bool *sentinel_seen)
@@ -185,13 +201,61 @@ static int read_set(void)
 
 /* Records */
 
+static bool grow(void)
+{
+    const unsigned more = room ? 2 * room : RECORDS;
+    struct record *grown = mmap(NULL, more * sizeof(*grown), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (grown == MAP_FAILED)
+        return false;
+    if (count)
+        memcpy(grown, records, count * sizeof(*grown));
+    if (room)
+        (void)munmap(records, room * sizeof(*records));
+    records = grown;
+    room = more;
+    return true;
+}
+
+/* Descriptors that were closed since the last look keep nothing: their records go. */
+static void forget_closed(void)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        records[i].open = false;
+    if (set.fd < 0 || read_set() < 0)
+        return;
+    for (unsigned i = 0; i < count; i++) {
+        if (records[i].open || records[i].begun || records[i].units)
+            records[kept++] = records[i];
+    }
+    count = kept;
+}
+
+/* Half of the room is free after a look, or there will be twice as much. */
+static bool reserve(void)
+{
+    if (count < room)
+        return true;
+    forget_closed();
+    return count < (room + 1) / 2 || grow();
+}
+
+/* NULL: there is no memory for it. */
 static struct record *record_of(uint32_t id, unsigned device)
 {
     struct record *record = find(id);
+    unsigned place;
 
-    if (record || count == RECORDS)
+    if (record)
         return record;
-    record = &records[count++];
+    if (!reserve())
+        return NULL;
+    place = place_of(id);
+    record = &records[place];
+    memmove(record + 1, record, (count++ - place) * sizeof(*record));
     *record = (struct record){.id = id, .device = device};
     return record;
 }
@@ -203,6 +267,8 @@ static bool watch_locked(int fd, uint32_t id, unsigned device)
     if (lost)
         return true;
     r = make_set();
+    if (r == 0 && !find(id) && !reserve())
+        r = -ENOMEM;
     if (r == 0)
         r = add_again(fd, id, SAME_FILE_MOST);
     if (is_shortage(r))

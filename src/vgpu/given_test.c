@@ -180,6 +180,59 @@ static void many_are_all_seen(void **state)
     assert_int_equal(given_look(DEVICE), MANY / 2);
 }
 
+/* Of any number; what is closed before its maker lets go of it takes no room for long. */
+static void any_number_may_be_closed_first(void **state)
+{
+    enum { MANY = 1500 };
+    uint32_t id = given_new();
+    int fd = make(id), sum = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < MANY; i++)
+        assert_int_equal(close(make(given_new())), 0);
+    assert_false(given_keep(given_new(), DEVICE, UNITS));
+    assert_true(given_keep(id, DEVICE, UNITS));
+    assert_int_equal(given_look(DEVICE), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(given_look(DEVICE), UNITS);
+    for (unsigned i = 0; i < MANY; i++) {
+        id = given_new();
+        fd = make(id);
+        assert_true(given_keep(id, DEVICE, 1));
+        assert_int_equal(close(fd), 0);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        sum += (int)given_look(DEVICE);
+    assert_int_equal(sum, MANY);
+}
+
+/* More than there is room for at first. */
+static void any_number_may_be_open(void **state)
+{
+    enum { MANY = 1200 };
+    struct rlimit all;
+    int fds[MANY];
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    if (all.rlim_max < MANY + 100) {
+        print_message("skipped: the system allows no %d descriptors\n", MANY);
+        return;
+    }
+    all.rlim_cur = all.rlim_cur > MANY + 100 ? all.rlim_cur : MANY + 100;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    for (unsigned i = 0; i < MANY; i++) {
+        uint32_t id = given_new();
+
+        fds[i] = make(id);
+        assert_true(given_keep(id, DEVICE, 1));
+    }
+    assert_int_equal(given_look(DEVICE), 0);
+    for (unsigned i = 0; i < MANY; i++)
+        assert_int_equal(close(fds[i]), 0);
+    assert_int_equal(given_look(DEVICE), MANY);
+}
+
 static void what_is_being_given_is_kept(void **state)
 {
     const uint32_t id = given_any(DEVICE);
@@ -312,6 +365,8 @@ int main(void)
         cmocka_unit_test_setup(one_that_is_sent_is_open, begin),
         cmocka_unit_test_setup(one_in_another_process_is_open, begin),
         cmocka_unit_test_setup(many_are_all_seen, begin),
+        cmocka_unit_test_setup(any_number_may_be_closed_first, begin),
+        cmocka_unit_test_setup(any_number_may_be_open, begin),
         cmocka_unit_test_setup(what_is_being_given_is_kept, begin),
         cmocka_unit_test_setup(the_first_one_needs_two_more, begin),
         cmocka_unit_test_setup(later_ones_need_no_more, begin),

@@ -348,6 +348,26 @@ def check_few_descriptors():
     check_equal(one.finish(), "", "nobody said a word")
 
 
+def check_many_given():
+    """As PyTorch's expandable segments are: each piece of memory, whose descriptor is closed again."""
+    machine = new_machine()
+    one = Mapper(limited_environment(machine, memory=2 * GIB)).begin()
+    pieces = []
+    for _ in range(600):
+        codes = one.create(1, PIECE, allocation_prop(handles=POSIX_FD)), one.export(1)
+        one.tell(f"close {slot('fd')}")
+        if codes != (0, 0):
+            break
+        pieces.append(one.value(slot("physical")))
+    check_equal(codes, (0, 0), "600 pieces are given out")
+    agree("and charged", machine, one, CONTEXT + 600 * PIECE)
+    for piece in pieces:
+        one.must("cuMemRelease", piece)
+    agree("released, they come back", machine, one, CONTEXT)
+    check_equal(one.create(1, 2 * GIB - CONTEXT), 0, "and all can be had")
+    check_equal(one.finish(), "", "nobody said a word")
+
+
 def check_given_on():
     """What came as a descriptor, from another process or the own one, is not given out as another: nobody would see that close."""
     machine = new_machine()
@@ -508,6 +528,7 @@ for test in (
     check_nvshmem,
     check_sharing,
     check_few_descriptors,
+    check_many_given,
     check_given_on,
     check_strangers,
     check_attributes,
