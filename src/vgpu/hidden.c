@@ -342,11 +342,15 @@ static void hide(struct vgpu_device *device, uint64_t units, uint64_t *of)
 void hidden_left(struct vgpu_device *device, uint64_t units)
 {
     hide(device, units, &hidden_account(device)->left);
+    if (hidden_waits())
+        (void)watch_start();
 }
 
 void hidden_kept(struct vgpu_device *device, uint64_t units)
 {
     hide(device, units, NULL);
+    if (hidden_waits())
+        (void)watch_start();
 }
 
 void hidden_held(struct vgpu_device *device, uint64_t units)
@@ -359,6 +363,15 @@ bool hidden_is_left(const struct vgpu_device *device)
     const struct hidden_account *account = hidden_account(device);
 
     return account->left || kept_units(account) || account->held;
+}
+
+bool hidden_waits(void)
+{
+    for (unsigned i = 0; i < vgpu.device_count; i++) {
+        if (accounts[i].left || kept_units(&accounts[i]))
+            return true;
+    }
+    return false;
 }
 
 void hidden_look(struct vgpu_device *device)
@@ -380,7 +393,7 @@ void hidden_settle_due(struct vgpu_device *device)
 
 void hidden_tick(void)
 {
-    if (vgpu_mode() != VGPU_ON || atomic_load(&contexts_live) == 0)
+    if (vgpu_mode() != VGPU_ON || (atomic_load(&contexts_live) == 0 && !hidden_waits()))
         return;
     for (unsigned i = 0; i < vgpu.device_count; i++) {
         if (vgpu.devices[i].granted &&

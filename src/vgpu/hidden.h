@@ -63,6 +63,10 @@ void hidden_kept(struct vgpu_device *device, uint64_t units); /* by descriptors 
 void hidden_held(struct vgpu_device *device, uint64_t units);
 bool hidden_is_left(const struct vgpu_device *device);
 
+/* Whether there is such memory on any device: when it has gone is to be seen without a call of the
+ * program's. */
+bool hidden_waits(void);
+
 /* Whether more is charged than the limit, now. */
 bool hidden_is_exceeded(const struct vgpu_device *device);
 

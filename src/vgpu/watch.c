@@ -3,12 +3,12 @@
 /*
  * One thread per process, from the first work that is limited or counted on. It takes in
  * measurements, of programs too that wait for completion and launch nothing meanwhile, and sends
- * the probes; where nothing goes on, and no memory of other processes is held, it sleeps until
- * somebody launches. It stays, since another one may not be made later: the program may have come
- * to its limit of threads, or forbidden itself to make any. When the program exits, the driver
- * comes to its end by handlers of its own: from then on the thread does nothing any more. Without
- * it nobody would charge what a process runs until it ends: so where there is a limit and it can't
- * be, nothing is launched.
+ * the probes; where nothing goes on, no memory of other processes is held, and nothing that was
+ * given back may be held by them, it sleeps until somebody launches. It stays, since another one
+ * may not be made later: the program may have come to its limit of threads, or forbidden itself to
+ * make any. When the program exits, the driver comes to its end by handlers of its own: from then
+ * on the thread does nothing any more. Without it nobody would charge what a process runs until it
+ * ends: so where there is a limit and it can't be, nothing is launched.
  */
 
 #include <signal.h>
@@ -94,8 +94,9 @@ static bool look_after_launches(bool *ret_active)
         due_ns = now_ns + PAUSE_MAX_NS;
         *ret_active |= compute_tick(now_ns, &due_ns);
         end_work();
-        /* What others made, and leave behind when they die, is to be charged to us. */
-        if (!*ret_active && virtual_has_imports()) {
+        /* What others made, and leave behind when they die, is to be charged to us; what they have
+         * of ours, and let go of, no more. */
+        if (!*ret_active && (virtual_has_imports() || hidden_waits())) {
             *ret_active = true;
             due_ns = now_ns + PAUSE_IDLE_NS;
         }
@@ -136,8 +137,8 @@ static void sleep_until_woken(void)
     unlock_mutex(&starting);
 }
 
-/* The signal that libc cancels threads by: whoever sends it ends this one in its next sleep, whether
- * it may be cancelled or not. libc's own functions do not block it. */
+/* The signal that libc cancels threads by: whoever sends it ends this one in its next sleep,
+ * whether it may be cancelled or not. libc's own functions do not block it. */
 static void be_uncancelled(void)
 {
     static const uint64_t signal = UINT64_C(1) << (32 - 1); /* SIGCANCEL; 33 is for setuid() */

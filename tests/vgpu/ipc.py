@@ -122,6 +122,21 @@ def check_free_first():
     user.finish()
 
 
+def check_idle_maker():
+    """One that handed over what it had, and does nothing more, is in nobody's way."""
+    machine = new_machine()
+    maker, user = new_pair(machine)
+    maker.alloc(1, SIZE)
+    user.open(1, maker.give(1))
+    maker.free(1)
+    user.close(1)
+    check_equal(machine.used(), 2 * CONTEXT, "what was handed over is closed, and gone")
+    settled("which its maker sees without a call", lambda: user.charged() == 2 * CONTEXT)
+    check_equal(user.alloc(1, LIMIT - 2 * CONTEXT), 0, "so that all can be had")
+    maker.finish()
+    user.finish()
+
+
 def check_contexts():
     """What goes with the context that it was allocated or opened in."""
     machine = new_machine()
@@ -342,6 +357,7 @@ for test in (
     check_opening,
     check_death,
     check_free_first,
+    check_idle_maker,
     check_contexts,
     check_strangers,
     check_many,

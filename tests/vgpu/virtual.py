@@ -284,6 +284,22 @@ def check_sharing():
     maker.finish()
     user.finish()
 
+    # Its maker does nothing more, and has no context, by which NVML would know it.
+    maker, user = Mapper(environment), Mapper(environment).begin()
+    maker.must("cuInit", 0)
+    maker.create(1, 100 * MIB, allocation_prop(handles=POSIX_FD))
+    maker.export(1)
+    user.borrow(maker)
+    user.take_in(1)
+    maker.tell(f"close {slot('fd')}")
+    maker.release(1)
+    user.tell(f"close {slot('fd')}")
+    user.release(1)
+    settled("when it has gone its maker sees that without a call", lambda: user.charged() == machine.used() == CONTEXT)
+    check_equal(user.create(2, LIMIT - CONTEXT), 0, "so that all can be had")
+    maker.finish()
+    user.finish()
+
     # A descriptor alone holds memory, too.
     maker = Mapper(environment).begin()
     maker.create(1, 100 * MIB, allocation_prop(handles=POSIX_FD))
