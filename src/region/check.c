@@ -16,6 +16,7 @@
 #include "base/util.h"
 #include "region/bucket.h"
 #include "region/ledger.h"
+#include "region/orphans.h"
 #include "region/region.h"
 
 #define READINGS 5
@@ -83,6 +84,7 @@ static void check_sum(struct copy *copy, unsigned device)
 
     for (unsigned i = 0; i < REGION_SLOTS; i++)
         sum += ledger_held(&copy->ext, i, device);
+    sum += orphans_units(&copy->ext, device);
     if (sum != total)
         find(copy, WHAT_SUM, device,
              "device %u: %llu MiB are charged, and the processes' accounts have %llu MiB", device,

@@ -143,7 +143,19 @@ uint64_t ledger_held(const struct region_ext *ext, unsigned slot, unsigned devic
     return word_units(atomic_load(&ext->slots[slot].accounts[device].used));
 }
 
+void ledger_set_held(struct region_ext *ext, unsigned slot, unsigned device, uint64_t units)
+{
+    struct region_account *account = &ext->slots[slot].accounts[device];
+
+    atomic_store(&account->used, word_pack(units, 0, word_sequence(atomic_load(&account->used))));
+}
+
 void ledger_settle(struct region_ext *ext, unsigned slot, unsigned device)
+{
+    ledger_settle_to(ext, slot, device, 0);
+}
+
+void ledger_settle_to(struct region_ext *ext, unsigned slot, unsigned device, uint64_t units)
 {
     struct region_account *account = &ext->slots[slot].accounts[device];
     uint64_t op = atomic_load(&account->op);
@@ -163,5 +175,6 @@ void ledger_settle(struct region_ext *ext, unsigned slot, unsigned device)
         }
     }
     LEDGER_POINT(SETTLED_OP, slot, true);
-    ledger_discharge(ext, slot, device, ledger_held(ext, slot, device));
+    held = ledger_held(ext, slot, device);
+    ledger_discharge(ext, slot, device, held - MIN(held, units));
 }

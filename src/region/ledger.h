@@ -63,6 +63,13 @@ uint64_t ledger_held(const struct region_ext *ext, unsigned slot, unsigned devic
  */
 void ledger_settle(struct region_ext *ext, unsigned slot, unsigned device);
 
+/* The same, but leaves it up to so many units. */
+void ledger_settle_to(struct region_ext *ext, unsigned slot, unsigned device, uint64_t units);
+
+/* What the account of a dead process, or of none, has from now on; the word stays. Only after it
+ * was settled. */
+void ledger_set_held(struct region_ext *ext, unsigned slot, unsigned device, uint64_t units);
+
 /*
  * Points at which a test wants to kill. Nothing in a build without LEDGER_POINTS.
  */
@@ -73,6 +80,14 @@ enum ledger_point {
     LEDGER_POINT_MARKED,
     LEDGER_POINT_SETTLING,
     LEDGER_POINT_SETTLED_OP,
+    LEDGER_POINT_ORPHANS_FORESEEN, /* of orphans.h, from here on */
+    LEDGER_POINT_ORPHANS_BEGUN,
+    LEDGER_POINT_ORPHANS_COUNTED,
+    LEDGER_POINT_ORPHANS_MOVED,
+    LEDGER_POINT_ORPHANS_SEEN,
+    LEDGER_POINT_ORPHANS_FETCHED,
+    LEDGER_POINT_ORPHANS_UNCOUNTED,
+    LEDGER_POINT_ORPHANS_DRAINED,
     LEDGER_POINT_COUNT,
 };
 

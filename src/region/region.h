@@ -148,6 +148,16 @@ struct region_gang {
     _Atomic int64_t gone_ns;       /* launched for since all that are bound were let go */
 };
 
+/* What is charged to nobody's account: see orphans.h. */
+struct region_orphans {
+    _Atomic uint64_t units;
+    _Atomic uint64_t waiting; /* of them, for this round to be seen: */
+    _Atomic uint32_t since;
+    _Atomic uint32_t round; /* the one under way */
+    _Atomic uint64_t step;  /* what is being done, */
+    _Atomic uint64_t after; /* and how many units there are after that */
+};
+
 struct region_ext_device {
     _Alignas(
         CACHE_LINE) _Atomic uint64_t word; /* what is charged, and by whom last: see ledger.h */
@@ -158,7 +168,8 @@ struct region_ext_device {
      * known. For processes that begin: see vgpu/limiter/presence.h. */
     _Atomic uint32_t parts[2][REGION_PARTS];
     struct region_gang gang;
-    uint64_t reserved[9];
+    struct region_orphans orphans;
+    uint64_t reserved[4];
 };
 
 /* One process' account of one device: see ledger.h. */
@@ -209,7 +220,7 @@ struct region_explain {
     _Atomic uint64_t throttled_ns;
     _Atomic uint64_t own_ns; /* of our code, an estimate from samples */
     _Atomic int64_t busy_ns; /* of the device's time, charged */
-    uint64_t reserved[1];
+    _Atomic uint64_t lent;   /* none of the above: units that others may have (orphans.h) */
 };
 
 /* Why a process was refused something on a device. The first three are vgpu_kind's. */
@@ -223,7 +234,8 @@ enum region_refusal {
 };
 
 struct region_refusals {
-    _Atomic uint32_t by_reason[8];
+    _Atomic uint32_t by_reason[7];
+    _Atomic uint32_t seen_round; /* no refusal: see orphans.h */
 };
 
 struct region_ext {
@@ -312,8 +324,9 @@ bool region_is_alone(const struct region *region);
 void region_after_fork(struct region *region);
 
 /*
- * Settles every dead slot: finishes what it was doing, gives back what it held, frees it. When
- * another process is at it, waits for it at most 50 ms. Returns how many were settled, or a
+ * Settles every dead slot: finishes what it was doing, gives back what it held, frees it; and what
+ * dead processes left to others, as far as nobody can have it any more (orphans.h). When another
+ * process is at it, waits for it at most 50 ms. Returns how often something was given back, or a
  * negative errno.
  */
 int region_settle(struct region *region);

@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/util.h"
-#include "region/ledger.h"
+#include "region/orphans.h"
 #include "region/region.h"
 #include "region/shares.h"
 #include "region/turns.h"
@@ -282,7 +282,7 @@ static void settle_slot(struct region *region, unsigned slot)
     int64_t now_ns = clock_now_ns();
 
     for (unsigned device = 0; device < REGION_DEVICES; device++) {
-        ledger_settle(region->ext, slot, device);
+        orphans_settle(region->ext, slot, device);
         turns_settle(region->ext, slot, device, now_ns);
     }
     shares_settle(region->ext, slot);
@@ -290,11 +290,34 @@ static void settle_slot(struct region *region, unsigned slot)
     atomic_store(&region->ext->slots[slot].pid, 0);
 }
 
+/* A slot of nobody, by whose accounts orphans are given back; REGION_SLOTS: there is none. */
+static unsigned find_free(const struct region *region)
+{
+    unsigned i = 0;
+
+    while (i < REGION_SLOTS && atomic_load(&region->ext->slots[i].pid))
+        i++;
+    return i;
+}
+
+/* On how many devices there was something to be given back. */
+static int release_orphans(struct region *region)
+{
+    const unsigned slot = find_free(region);
+    int released = 0;
+
+    for (unsigned device = 0; slot < REGION_SLOTS && device < REGION_DEVICES; device++)
+        released += orphans_release(region->ext, device, slot);
+    return released;
+}
+
 /* With the slot table's lock held. */
 static int settle_all(struct region *region)
 {
     int settled = 0;
 
+    for (unsigned device = 0; device < REGION_DEVICES; device++)
+        orphans_recover(region->ext, device);
     for (unsigned i = 0; i < REGION_SLOTS; i++) {
         struct proc_identity claimer = slot_identity(&region->ext->slots[i]);
 
@@ -305,7 +328,7 @@ static int settle_all(struct region *region)
         settle_slot(region, i);
         settled++;
     }
-    return settled;
+    return settled + release_orphans(region);
 }
 
 bool region_is_alone(const struct region *region)

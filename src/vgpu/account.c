@@ -3,6 +3,7 @@
 /* What this process charges and gives back, on the ledger, in its own count, in HAMi's mirror. */
 
 #include "region/ledger.h"
+#include "region/orphans.h"
 #include "vgpu/contexts.h"
 #include "vgpu/real.h"
 #include "vgpu/vgpu.h"
@@ -162,6 +163,12 @@ void vgpu_recharge(struct vgpu_device *device, enum vgpu_kind from, enum vgpu_ki
     mirror(device, from, -(int64_t)units);
     mirror(device, to, (int64_t)units);
     (void)pthread_mutex_unlock(&device->lock);
+}
+
+void vgpu_lend(const struct vgpu_device *device, int64_t units)
+{
+    if (units)
+        orphans_lend(vgpu.region.ext, (unsigned)vgpu.region.slot, device->index, units);
 }
 
 uint64_t vgpu_used_bytes(unsigned region_index)

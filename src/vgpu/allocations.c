@@ -269,28 +269,45 @@ static struct cell *locate(struct shard *shard, uint64_t handle, uint64_t hashed
     return cell;
 }
 
-static bool set(enum allocation_kind kind, uint64_t handle, uint64_t bits, bool on)
+static struct allocation_lent lent_by(uint64_t before, uint64_t after)
+{
+    const struct allocation was = unpack(before), is = unpack(after);
+
+    return (struct allocation_lent){
+        .units = ((int64_t)is.shared - (int64_t)was.shared) * (int64_t)is.units,
+        .device = is.device,
+    };
+}
+
+static bool set(enum allocation_kind kind, uint64_t handle, uint64_t bits, bool on,
+                struct allocation_lent *ret_lent)
 {
     const uint64_t hashed = hash(handle);
     struct shard *shard = shard_of(kind, hashed);
+    uint64_t before;
     struct cell *cell;
 
+    *ret_lent = (struct allocation_lent){0};
     (void)pthread_mutex_lock(&shard->lock);
     cell = handle ? locate(shard, handle, hashed) : NULL;
-    if (cell)
-        cell->packed = on ? cell->packed | bits : cell->packed & ~bits;
+    if (cell) {
+        before = cell->packed;
+        cell->packed = on ? before | bits : before & ~bits;
+        *ret_lent = lent_by(before, cell->packed);
+    }
     (void)pthread_mutex_unlock(&shard->lock);
     return cell != NULL;
 }
 
-bool allocations_share(enum allocation_kind kind, uint64_t handle)
+bool allocations_share(enum allocation_kind kind, uint64_t handle, struct allocation_lent *ret_lent)
 {
-    return set(kind, handle, SHARED, true);
+    return set(kind, handle, SHARED, true, ret_lent);
 }
 
-bool allocations_keep(enum allocation_kind kind, uint64_t handle, bool kept)
+bool allocations_keep(enum allocation_kind kind, uint64_t handle, bool kept,
+                      struct allocation_lent *ret_lent)
 {
-    return set(kind, handle, KEPT, kept);
+    return set(kind, handle, KEPT, kept, ret_lent);
 }
 
 bool allocations_look(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry)

@@ -43,11 +43,19 @@ bool allocations_take(enum allocation_kind kind, uint64_t handle, struct allocat
 /* The same, without taking it out. */
 bool allocations_look(enum allocation_kind kind, uint64_t handle, struct allocation *ret_entry);
 
+/* What others may have from now on and could not before, or the other way round. */
+struct allocation_lent {
+    int64_t units;
+    unsigned device;
+};
+
 /* From now on it is shared. False when it is not ours. */
-bool allocations_share(enum allocation_kind kind, uint64_t handle);
+bool allocations_share(enum allocation_kind kind, uint64_t handle,
+                       struct allocation_lent *ret_lent);
 
 /* A dma-buf may keep it, or not after all. False when it is not ours. */
-bool allocations_keep(enum allocation_kind kind, uint64_t handle, bool kept);
+bool allocations_keep(enum allocation_kind kind, uint64_t handle, bool kept,
+                      struct allocation_lent *ret_lent);
 
 /*
  * Takes out all entries of a context, which is about to end: from then on another may have their

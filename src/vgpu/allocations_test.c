@@ -93,6 +93,7 @@ static void enter_many(void)
 
 static void what_is_shared_is_so_wherever_it_stands(void **state)
 {
+    struct allocation_lent lent;
     struct allocations_bag bag;
     struct allocation entry;
 
@@ -101,9 +102,9 @@ static void what_is_shared_is_so_wherever_it_stands(void **state)
         entry = (struct allocation){.units = i * PAGE_UNITS, .context = 1};
         assert_true(allocations_add(ALLOCATION_ADDRESS, i, &entry));
         if (i % 2)
-            assert_true(allocations_share(ALLOCATION_ADDRESS, i));
+            assert_true(allocations_share(ALLOCATION_ADDRESS, i, &lent));
     }
-    assert_false(allocations_share(ALLOCATION_ADDRESS, 1001));
+    assert_false(allocations_share(ALLOCATION_ADDRESS, 1001, &lent));
     assert_false(allocations_look(ALLOCATION_ADDRESS, 1001, &entry));
     for (uint64_t i = 1; i <= 500; i++) {
         assert_true(allocations_look(ALLOCATION_ADDRESS, i, &entry));

@@ -38,7 +38,7 @@ static struct record *records; /* by id; anonymous memory of our own */
 static unsigned count, room;
 static struct kept set = {.fd = -1}, sentinel = {.fd = -1};
 static uint32_t tag; /* of our entries: by it a set is known for ours */
-static _Atomic uint32_t last_id = SENTINEL;
+static _Atomic uint32_t last_id = GIVEN_FIRST_IDS;
 static bool lost; /* what is open can't be told any more, and counts as open */
 static _Atomic uint64_t kept_units[REGION_DEVICES];
 
@@ -218,14 +218,26 @@ static bool grow(void)
     return true;
 }
 
+/* What is open now. What can't be looked at counts as open until the next look. */
+static bool look_all(void)
+{
+    int r;
+
+    if (!count || lost)
+        return false;
+    for (unsigned i = 0; i < count; i++)
+        records[i].open = false;
+    r = set.fd >= 0 ? read_set() : 0;
+    lost = r < 0 && !is_shortage(r);
+    return r == 0;
+}
+
 /* Descriptors that were closed since the last look keep nothing: their records go. */
 static void forget_closed(void)
 {
     unsigned kept = 0;
 
-    for (unsigned i = 0; i < count; i++)
-        records[i].open = false;
-    if (set.fd < 0 || read_set() < 0)
+    if (!look_all())
         return;
     for (unsigned i = 0; i < count; i++) {
         if (records[i].open || records[i].begun || records[i].units)
@@ -347,19 +359,11 @@ static uint64_t drop_closed(unsigned device)
     return units;
 }
 
-/* What can't be looked at now counts as open until the next look. */
 static uint64_t look_locked(unsigned device)
 {
     uint64_t units;
-    int r;
 
-    if (!count || lost)
-        return 0;
-    for (unsigned i = 0; i < count; i++)
-        records[i].open = false;
-    r = set.fd >= 0 ? read_set() : 0;
-    lost = r < 0 && !is_shortage(r);
-    if (r < 0)
+    if (!look_all())
         return 0;
     units = drop_closed(device);
     atomic_fetch_sub(&kept_units[device], units);
@@ -374,4 +378,16 @@ uint64_t given_look(unsigned device)
     units = look_locked(device);
     unlock_mutex(&lock);
     return units;
+}
+
+bool given_is_open(uint32_t id)
+{
+    const struct record *record;
+    bool open;
+
+    lock_mutex(&lock);
+    record = find(id);
+    open = lost || (record && (!look_all() || record->open));
+    unlock_mutex(&lock);
+    return open;
 }

@@ -18,6 +18,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "region/region.h"
+
+/* The highest of the first ids; those of given_new() follow. */
+#define GIVEN_FIRST_IDS (REGION_DEVICES + 2)
+
+/* For descriptors of other processes, which this one imported from. */
+static inline uint32_t given_imported(void)
+{
+    return GIVEN_FIRST_IDS;
+}
+
 /* For descriptors of memory whose places nobody tells apart: one id for each device, by its index.
  */
 static inline uint32_t given_any(unsigned device)
@@ -43,6 +54,9 @@ bool given_keep(uint32_t id, unsigned device, uint64_t units);
 
 /* Units that descriptors keep, as of the last look. */
 uint64_t given_units(unsigned device);
+
+/* Looks whether descriptors of that id are open. */
+bool given_is_open(uint32_t id);
 
 /* Looks which are open still. Returns the units that they keep no more. */
 uint64_t given_look(unsigned device);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "region/ledger.h"
+#include "region/orphans.h"
 #include "vgpu/compute.h"
 #include "vgpu/contexts.h"
 #include "vgpu/given.h"
@@ -61,9 +62,33 @@ static uint64_t kept_units(const struct hidden_account *account)
 /* Of what this process has let go of, what others may have still. */
 static uint64_t still_held(const struct hidden_account *account)
 {
-    const bool taken_over = account->left && virtual_others_import();
+    return kept_units(account) + account->left;
+}
 
-    return kept_units(account) + (taken_over ? account->left : 0);
+/* All who may have what this process let go of were charged for it since, or there is nobody. */
+static bool is_taken_over(const struct vgpu_device *device, const struct hidden_account *account)
+{
+    return orphans_all_have_seen(vgpu.region.ext, device->index, account->since, vgpu.region.slot);
+}
+
+/* What was let go of before the round under way began, once that was seen; then the next one. It
+ * may be held in this process yet. */
+static void let_go(struct vgpu_device *device)
+{
+    struct hidden_account *account = hidden_account(device);
+
+    while (account->left) {
+        if (!account->waiting) {
+            account->since = orphans_begin_round(vgpu.region.ext, device->index);
+            account->waiting = account->left;
+        }
+        if (!is_taken_over(device, account))
+            return;
+        account->left -= account->waiting;
+        account->held += account->waiting;
+        vgpu_lend(device, -(int64_t)account->waiting);
+        account->waiting = 0;
+    }
 }
 
 static uint64_t total_of(const struct hidden_account *account)
@@ -136,6 +161,21 @@ struct hidden_measure hidden_measure(struct vgpu_device *device)
 
 /* Charging, with the lock held */
 
+uint64_t hidden_take(struct vgpu_device *device, uint64_t units)
+{
+    if (!virtual_has_imports_on(device))
+        return 0;
+    hidden_account(device)->taken += units;
+    vgpu_lend(device, (int64_t)units);
+    return units;
+}
+
+void hidden_untake(struct vgpu_device *device, uint64_t taken)
+{
+    hidden_account(device)->taken -= taken;
+    vgpu_lend(device, -(int64_t)taken);
+}
+
 bool hidden_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units)
 {
     if (units && !vgpu_try_charge(device, kind, units))
@@ -177,7 +217,7 @@ void hidden_charge_anyway(struct vgpu_device *device, enum vgpu_kind kind, uint6
     account->units[kind] += units;
     if (!hidden_is_exceeded(device))
         return;
-    if (region_is_alone(&vgpu.region)) {
+    if (region_is_alone(&vgpu.region) && !orphans_units(vgpu.region.ext, device->index)) {
         say_exceeded(device, units);
         return;
     }
@@ -201,9 +241,6 @@ void hidden_give_back(struct vgpu_device *device, uint64_t units)
     struct hidden_account *account = hidden_account(device);
     uint64_t code = MIN(units, account->units[VGPU_MODULE]);
 
-    /* While others may have it, what is given back is beyond it: see hidden_surplus(). */
-    if (account->left && !virtual_others_import())
-        account->left -= MIN(units, account->left);
     account->held -= MIN(units, account->held);
     hidden_discharge(device, VGPU_MODULE, code);
     hidden_discharge(device, VGPU_CONTEXT, units - code);
@@ -211,21 +248,61 @@ void hidden_give_back(struct vgpu_device *device, uint64_t units)
 
 uint64_t hidden_surplus(const struct hidden_account *account, const struct hidden_measure *measure)
 {
-    /* What others may have taken over is not gone because it is not ours. */
+    /* What others may have taken over is not gone because it is not ours. Nor is what we took over,
+     * where NVML does not list us any more. */
     uint64_t needed = measure->units + account->advance + still_held(account);
 
     if (!measure->found || !measure->quiet)
         return 0;
+    if (!measure->listed && virtual_has_imports())
+        needed += account->taken;
     return total_of(account) - MIN(total_of(account), needed);
 }
 
 uint64_t hidden_growth(const struct hidden_account *account, const struct hidden_measure *measure)
 {
     uint64_t known = total_of(account) + account->tolerated;
+    uint64_t needed = measure->units + still_held(account);
 
     if (!measure->found)
         return 0;
-    return measure->units - MIN(measure->units, known);
+    return needed - MIN(needed, known);
+}
+
+/*
+ * What was taken over and is not there any more may be another's now, who was charged nothing for
+ * it: it is let go of as our own memory is. Returns what is charged too much then.
+ */
+static uint64_t hand_on(struct vgpu_device *device, const struct hidden_measure *measure)
+{
+    struct hidden_account *account = hidden_account(device);
+    uint64_t units = MIN(hidden_surplus(account, measure), account->taken);
+
+    account->taken -= units;
+    account->left += units;
+    let_go(device);
+    return hidden_surplus(account, measure);
+}
+
+/* Whether all that this process holds of others' is charged to it now. While a descriptor of it is
+ * open NVML counts it for nobody. */
+static bool has_taken_over(const struct vgpu_device *device, const struct hidden_measure *measure)
+{
+    return measure->listed && measure->quiet && !hidden_tolerates() &&
+           !hidden_growth(hidden_account(device), measure) && !given_is_open(given_imported());
+}
+
+/* Notes the round that was under way before NVML was asked. True when others may wait for that. */
+static bool note_round(const struct vgpu_device *device, uint32_t round,
+                       const struct hidden_measure *measure)
+{
+    struct region_ext *ext = vgpu.region.ext;
+    const unsigned slot = (unsigned)vgpu.region.slot;
+
+    if (orphans_has_seen(ext, slot, device->index, round) || !has_taken_over(device, measure))
+        return false;
+    orphans_note_seen(ext, slot, device->index, round);
+    return virtual_has_imports();
 }
 
 bool hidden_tolerates(void)
@@ -272,6 +349,7 @@ struct hidden_settled hidden_settle_growth(struct vgpu_device *device, enum vgpu
     struct hidden_moment *moment = hidden_moment(device);
     struct hidden_account *account = hidden_account(device);
     int64_t now_ns = clock_coarse_ns();
+    const uint32_t round = orphans_round(vgpu.region.ext, device->index);
     struct hidden_settled settled;
 
     /* First: whatever comes while we measure makes it due again. */
@@ -280,6 +358,7 @@ struct hidden_settled hidden_settle_growth(struct vgpu_device *device, enum vgpu
     look_at_excess(device, now_ns);
     if (kept_units(account))
         account->left += given_look((unsigned)(device - vgpu.devices));
+    let_go(device);
     settled.by = hidden_measure(device);
     account->tolerated = 0;
     settled.grown = hidden_growth(account, &settled.by);
@@ -287,8 +366,10 @@ struct hidden_settled hidden_settle_growth(struct vgpu_device *device, enum vgpu
         account->tolerated = settled.grown;
         settled.grown = 0;
     }
+    (void)hidden_take(device, settled.grown);
     charge_growth(device, kind, settled.grown);
-    settled.surplus = hidden_tolerates() ? 0 : hidden_surplus(account, &settled.by);
+    settled.seen = note_round(device, round, &settled.by);
+    settled.surplus = hidden_tolerates() ? 0 : hand_on(device, &settled.by);
     if (settled.by.found && !settled.by.quiet)
         make_due_by(moment, now_ns + SOON_NS);
     return settled;
@@ -309,7 +390,7 @@ bool hidden_settle(struct vgpu_device *device)
     hidden_lock();
     settled = hidden_settle_locked(device);
     hidden_unlock();
-    return settled.surplus > 0;
+    return settled.surplus > 0 || settled.seen;
 }
 
 bool hidden_is_full(struct vgpu_device *device)
@@ -328,9 +409,12 @@ uint64_t hidden_settled_units(struct vgpu_device *device)
     return units;
 }
 
-static void hide(struct vgpu_device *device, uint64_t units, uint64_t *of)
+/* What others may have is lent until it is let go of. */
+static void hide(struct vgpu_device *device, uint64_t units, bool lent, uint64_t *of)
 {
     hidden_lock();
+    if (lent)
+        vgpu_lend(device, (int64_t)units);
     vgpu_recharge(device, VGPU_DATA, VGPU_MODULE, units);
     hidden_account(device)->units[VGPU_MODULE] += units;
     if (of)
@@ -341,21 +425,21 @@ static void hide(struct vgpu_device *device, uint64_t units, uint64_t *of)
 
 void hidden_left(struct vgpu_device *device, uint64_t units)
 {
-    hide(device, units, &hidden_account(device)->left);
+    hide(device, units, true, &hidden_account(device)->left);
     if (hidden_waits())
         (void)watch_start();
 }
 
 void hidden_kept(struct vgpu_device *device, uint64_t units)
 {
-    hide(device, units, NULL);
+    hide(device, units, true, NULL);
     if (hidden_waits())
         (void)watch_start();
 }
 
 void hidden_held(struct vgpu_device *device, uint64_t units)
 {
-    hide(device, units, &hidden_account(device)->held);
+    hide(device, units, false, &hidden_account(device)->held);
 }
 
 bool hidden_is_left(const struct vgpu_device *device)
@@ -391,13 +475,29 @@ void hidden_settle_due(struct vgpu_device *device)
     hidden_unlock();
 }
 
+/* Others wait until we were charged for what we hold of theirs, or we for others. */
+static bool is_waited_for(const struct vgpu_device *device)
+{
+    const struct region_ext *ext = vgpu.region.ext;
+    const struct hidden_account *account = hidden_account(device);
+
+    if (account->waiting && is_taken_over(device, account))
+        return true;
+    return virtual_has_imports() && account->found &&
+           !orphans_has_seen(ext, (unsigned)vgpu.region.slot, device->index,
+                             orphans_round(ext, device->index));
+}
+
 void hidden_tick(void)
 {
     if (vgpu_mode() != VGPU_ON || (atomic_load(&contexts_live) == 0 && !hidden_waits()))
         return;
     for (unsigned i = 0; i < vgpu.device_count; i++) {
-        if (vgpu.devices[i].granted &&
-            clock_coarse_ns() >= atomic_load(&hidden_moments[i].due_ns)) {
+        if (!vgpu.devices[i].granted)
+            continue;
+        if (is_waited_for(&vgpu.devices[i]))
+            make_due_by(&hidden_moments[i], atomic_load(&hidden_moments[i].again_ns));
+        if (clock_coarse_ns() >= atomic_load(&hidden_moments[i].due_ns)) {
             (void)pools_settle(&vgpu.devices[i]);
             hidden_settle_due(&vgpu.devices[i]);
         }

@@ -89,9 +89,12 @@ struct hidden_account {
     unsigned under_way;
     unsigned begun;     /* calls, ever */
     uint64_t tolerated; /* not charged: of calls that are let pass */
-    uint64_t left;      /* of what is charged: of allocations that others may hold */
-    uint64_t held;      /* the same: that something in this process may hold */
-    bool found;         /* by NVML, when it was last asked */
+    uint64_t left;    /* of what is charged: what others may hold, of whom some may not have been */
+    uint64_t waiting; /* charged for it yet; of it, what waits for this round (region/orphans.h): */
+    uint32_t since;   /* the rest waits for the next one */
+    uint64_t taken;   /* charged while memory of others was held: it may be that */
+    uint64_t held;    /* of allocations that something in this process may hold */
+    bool found;       /* by NVML, when it was last asked */
     uint64_t exceeding; /* charged beyond the limit, and not yet said; looked at again then: */
     int64_t exceeding_ns;
 };
@@ -108,6 +111,7 @@ struct hidden_settled {
     uint64_t grown; /* charged as of the kind; of code, as far as the limit has room while a call is
                        under way */
     uint64_t surplus; /* still charged: to be given back */
+    bool seen;        /* what others have left for us may be given back */
 };
 
 /* All below with the lock held. */
@@ -121,6 +125,11 @@ uint64_t hidden_growth(const struct hidden_account *account, const struct hidden
 /* What is charged and not there, leaving what calls under way have in advance; 0 while it can't be
  * told. */
 uint64_t hidden_surplus(const struct hidden_account *account, const struct hidden_measure *measure);
+
+/* Before that is charged, which may be memory of others: returns what may be. And if it is not
+ * charged after all. */
+uint64_t hidden_take(struct vgpu_device *device, uint64_t units);
+void hidden_untake(struct vgpu_device *device, uint64_t taken);
 
 /* False when it would exceed the limit. */
 bool hidden_charge(struct vgpu_device *device, enum vgpu_kind kind, uint64_t units);

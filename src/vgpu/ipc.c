@@ -3,9 +3,9 @@
 /*
  * Memory that processes share by handles of 64 bytes. It is charged to whoever allocated it; who
  * opens it takes none. When its maker frees it, or its context ends, others may have it still: then
- * it is hidden memory, charged until NVML says that it has gone, or, when its maker is dead, what
- * NVML counts for one of the others: as with memory that was given out as a descriptor
- * (virtual_share.c).
+ * it is hidden memory, charged until NVML says that it has gone, or an orphan, when its maker is
+ * dead, until one of the others is charged what NVML counts for it: as with memory that was given
+ * out as a descriptor (virtual_share.c, region/orphans.h).
  *
  * A handle does not say who made it: the container's processes note in their region which ones they
  * gave out (region/shares.h). One that is not there is from outside.
@@ -54,6 +54,8 @@ static CUresult share_page(ipc_give_fn driver, void *ret, const void *data, CUde
         return result;
     }
     vgpu_discharge(device, VGPU_DATA, page_give(entry->context, entry->units));
+    if (entry->shared)
+        vgpu_lend(device, (int64_t)(PAGE_UNITS - entry->units));
     entry->units = PAGE_UNITS;
     (void)allocations_add(ALLOCATION_ADDRESS, base, entry);
     return CUDA_SUCCESS;
@@ -99,6 +101,25 @@ static CUresult give_watched(void *ret_fd, const void *data)
     return result;
 }
 
+/* False when it is none of ours. */
+static bool keep(CUdeviceptr base, bool kept)
+{
+    struct allocation_lent lent;
+    bool ours = allocations_keep(ALLOCATION_ADDRESS, base, kept, &lent);
+
+    vgpu_lend(&vgpu.devices[lent.device], lent.units);
+    return ours;
+}
+
+static bool share(CUdeviceptr base)
+{
+    struct allocation_lent lent;
+    bool ours = allocations_share(ALLOCATION_ADDRESS, base, &lent);
+
+    vgpu_lend(&vgpu.devices[lent.device], lent.units);
+    return ours;
+}
+
 /* Noted before, so that a free does not discharge it, and after: then it is what was given. */
 CUresult ipc_give_dma_buf(CUdeviceptr ptr, ipc_give_fn driver, int *ret_fd, const void *data,
                           bool *ret_ours)
@@ -111,9 +132,9 @@ CUresult ipc_give_dma_buf(CUdeviceptr ptr, ipc_give_fn driver, int *ret_fd, cons
     (void)allocations_look(ALLOCATION_ADDRESS, base, &entry);
     buf = (struct dma_buf){driver, data, entry.device};
     given_begin(given_any(entry.device), entry.device);
-    (void)allocations_keep(ALLOCATION_ADDRESS, base, true);
+    (void)keep(base, true);
     result = give(give_watched, ret_fd, &buf, base);
-    *ret_ours = allocations_keep(ALLOCATION_ADDRESS, base, entry.kept || result == CUDA_SUCCESS);
+    *ret_ours = keep(base, entry.kept || result == CUDA_SUCCESS);
     given_end(given_any(entry.device), entry.device);
     return result;
 }
@@ -138,7 +159,7 @@ PUBLIC CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
     if (result != CUDA_SUCCESS)
         return result;
     /* What is none of ours takes no memory that anybody charged: others may have it as they can. */
-    if (allocations_share(ALLOCATION_ADDRESS, base) &&
+    if (share(base) &&
         !share_add(vgpu.region.ext, own_slot(), share_hash(&made, sizeof(made)), base))
         vgpu_say(VGPU_WORD_IMPORT, "%u pieces of memory are shared already: one more can't be",
                  REGION_SHARES);
@@ -162,6 +183,7 @@ void ipc_freed(struct vgpu_device *device, CUdeviceptr ptr, const struct allocat
         hidden_kept(device, units);
     else
         hidden_left(device, units);
+    vgpu_lend(device, -(int64_t)entry->units);
 }
 
 void ipc_context_ended(struct vgpu_device *device, const struct allocations_bag *data)
@@ -182,6 +204,7 @@ void ipc_context_ended(struct vgpu_device *device, const struct allocations_bag 
         hidden_kept(device, data->kept_units);
     else if (data->kept_units)
         hidden_left(device, data->kept_units);
+    vgpu_lend(device, -(int64_t)(data->shared_units + data->kept_units));
 }
 
 /* At the others */
@@ -193,10 +216,7 @@ static bool count_open(CUdeviceptr ptr, const struct vgpu_device *device, unsign
 
     (void)allocations_take(ALLOCATION_IMPORT, ptr, &entry);
     entry.units++;
-    if (!allocations_add(ALLOCATION_IMPORT, ptr, &entry))
-        return false;
-    virtual_count_imports(1);
-    return true;
+    return allocations_add(ALLOCATION_IMPORT, ptr, &entry);
 }
 
 /* With the lock held. */
@@ -219,10 +239,14 @@ static CUresult open_locked(CUdeviceptr *ret_ptr, const CUipcMemHandle *handle, 
 {
     struct vgpu_device *device;
     CUdeviceptr got;
-    CUresult result = driver(&got, *handle, flags);
+    CUresult result;
 
-    if (result != CUDA_SUCCESS)
+    virtual_begin_import();
+    result = driver(&got, *handle, flags);
+    if (result != CUDA_SUCCESS) {
+        virtual_end_import(NULL, false);
         return result;
+    }
     device = vgpu_current_device();
     if (!device || !device->granted)
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -232,10 +256,12 @@ static CUresult open_locked(CUdeviceptr *ret_ptr, const CUipcMemHandle *handle, 
         result = CUDA_ERROR_NOT_SUPPORTED;
     else if (!count_open(got, device, context_current()))
         result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (result != CUDA_SUCCESS)
-        (void)REAL(cuIpcCloseMemHandle)(got);
-    else
+    if (result == CUDA_SUCCESS)
         *ret_ptr = got;
+    else
+        (void)REAL(cuIpcCloseMemHandle)(got);
+    virtual_end_import(result == CUDA_SUCCESS ? virtual_device_at(got) : NULL,
+                       result == CUDA_SUCCESS);
     return result;
 }
 

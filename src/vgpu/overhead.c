@@ -189,17 +189,23 @@ static enum overhead_outcome end_by_process(struct overhead *overhead,
     struct vgpu_device *device = overhead->device;
     struct hidden_account *account = hidden_account(device);
     enum vgpu_kind kind = kind_of(overhead->of);
-    uint64_t grown = hidden_growth(account, now), less;
+    uint64_t grown = hidden_growth(account, now), taken, less;
     bool alone = overhead->exact && !account->under_way && account->begun == overhead->begun;
 
-    if (!hidden_charge(device, kind, grown))
+    taken = hidden_take(device, grown);
+    if (!hidden_charge(device, kind, grown)) {
+        hidden_untake(device, taken);
         return refuse(overhead, overhead->charged + grown);
-    less = MIN(hidden_surplus(account, now), overhead->charged);
+    }
+    /* What was taken over and has gone is given back when it is settled: see hand_on(). */
+    less = hidden_surplus(account, now);
+    less = MIN(less - MIN(less, account->taken), overhead->charged);
     hidden_discharge(device, kind, less);
     *ret_units = overhead->charged + grown - less;
     if (!now->quiet)
         atomic_store(&hidden_moment(device)->due_ns, 0);
-    if (overhead->of == OVERHEAD_CONTEXT && alone && now->quiet && *ret_units)
+    if (overhead->of == OVERHEAD_CONTEXT && alone && now->quiet && *ret_units &&
+        !virtual_has_imports())
         atomic_store(measured_context(device), *ret_units);
     return OVERHEAD_CHARGED;
 }

@@ -191,7 +191,7 @@ static CUresult destroy(struct pool *pool, CUmemoryPool handle, uint64_t *ret_ch
 PUBLIC CUresult cuMemPoolDestroy(CUmemoryPool handle)
 {
     struct vgpu_device *device = NULL;
-    uint64_t charged = 0, used = 0;
+    uint64_t charged = 0, used = 0, lent = 0;
     struct pool *pool;
     CUresult result;
 
@@ -201,6 +201,8 @@ PUBLIC CUresult cuMemPoolDestroy(CUmemoryPool handle)
     pool = pool_find(handle);
     if (pool) {
         device = pool->device;
+        lent = device && pool->shared ? atomic_load(&pool->charged) : 0;
+        vgpu_lend(device, (int64_t)lent); /* until what becomes of it is known */
         result = destroy(pool, handle, &charged, &used);
     } else {
         result = REAL(cuMemPoolDestroy)(handle);
@@ -210,5 +212,6 @@ PUBLIC CUresult cuMemPoolDestroy(CUmemoryPool handle)
         hidden_left(device, charged);
     else if (charged)
         vgpu_discharge(device, VGPU_DATA, charged);
+    vgpu_lend(device, -(int64_t)lent);
     return result;
 }

@@ -84,15 +84,17 @@ PUBLIC CUresult cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool,
     if (vgpu_mode() != VGPU_ON || !ptr)
         return REAL(cuMemPoolImportPointer)(ptr, pool, data);
     *ptr = 0; /* as a real driver leaves it */
+    virtual_begin_import();
     result = REAL(cuMemPoolImportPointer)(&got, pool, data);
+    entry.context = context_current();
+    if (result == CUDA_SUCCESS && !allocations_add(ALLOCATION_POOL_IMPORT, got, &entry)) {
+        (void)REAL(cuMemFree_v2)(got);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    virtual_end_import(result == CUDA_SUCCESS ? virtual_device_at(got) : NULL,
+                       result == CUDA_SUCCESS);
     if (result != CUDA_SUCCESS)
         return result;
-    entry.context = context_current();
-    if (!allocations_add(ALLOCATION_POOL_IMPORT, got, &entry)) {
-        (void)REAL(cuMemFree_v2)(got);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    virtual_count_imports(1);
     (void)watch_start();
     *ptr = got;
     return CUDA_SUCCESS;

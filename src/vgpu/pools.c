@@ -267,6 +267,8 @@ void pool_set_charged(struct pool *pool, uint64_t units)
         atomic_fetch_add(&pool->device->managed_units, units - before);
     if (pool->on_host)
         managed_count_spilled((int64_t)(units - before));
+    if (pool->shared && pool->device)
+        vgpu_lend(pool->device, (int64_t)(units - before));
 }
 
 bool pool_give_back(struct pool *pool)

@@ -186,8 +186,20 @@ bool vgpu_refuses(enum vgpu_word word, const char *name, const char *why);
 bool virtual_has_imports(void);
 void virtual_count_imports(int64_t more);
 
-/* Whether any other process of the container does. */
-bool virtual_others_import(void);
+/* Around the driver's call: it counts from before, since its maker may die meanwhile. And on which
+ * device it is, NULL: nobody knows. */
+void virtual_begin_import(void);
+void virtual_end_import(const struct vgpu_device *device, bool made);
+
+/* Whether it holds any, and had some on that device. */
+bool virtual_has_imports_on(const struct vgpu_device *device);
+
+/* The device of memory that was imported, NULL: nobody knows. */
+const struct vgpu_device *virtual_device_at(CUdeviceptr ptr);
+
+/* So many more units of this process' that others may have if it dies, or fewer: noted before they
+ * may, and taken off once it is charged no more for them (region/orphans.h). */
+void vgpu_lend(const struct vgpu_device *device, int64_t units);
 
 /* What all living processes of the container hold, in bytes; settles dead ones. */
 uint64_t vgpu_used_bytes(unsigned region_index);

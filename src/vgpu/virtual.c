@@ -47,6 +47,7 @@ struct virtual_end virtual_end_if_last(struct reference_row *row)
         end = (struct virtual_end){
             .device = &vgpu.devices[row->device],
             .units = row->units,
+            .lent = virtual_lent(row),
             .given = row->given,
             .shared = row->shared,
             .held = row->held,
@@ -90,6 +91,7 @@ static void discharge(const struct virtual_end *end)
         hidden_held(end->device, end->units);
     else
         vgpu_discharge(end->device, VGPU_DATA, end->units);
+    vgpu_lend(end->device, -(int64_t)end->lent);
 }
 
 /* Making */

@@ -86,6 +86,7 @@ PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
 /* What ends on one device as mappings go. */
 struct virtual_ends {
     uint64_t units, shared_units, kept_units, held_units;
+    uint64_t lent;
 };
 
 static void forget_mapping(struct reference_row *mapping, struct virtual_ends *ends)
@@ -99,6 +100,8 @@ static void forget_mapping(struct reference_row *mapping, struct virtual_ends *e
         end = virtual_end_if_last(row);
     }
     virtual_forget_spilled(&end);
+    if (end.device)
+        ends[end.device - vgpu.devices].lent += end.lent;
     if (end.device && virtual_is_kept(&end))
         ends[end.device - vgpu.devices].kept_units += end.units;
     else if (end.device && end.shared)
@@ -136,6 +139,7 @@ static void discharge_all(const struct virtual_ends *ends)
             hidden_kept(&vgpu.devices[i], ends[i].kept_units);
         if (ends[i].held_units)
             hidden_held(&vgpu.devices[i], ends[i].held_units);
+        vgpu_lend(&vgpu.devices[i], -(int64_t)ends[i].lent);
     }
 }
 

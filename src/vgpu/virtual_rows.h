@@ -21,9 +21,16 @@ extern struct virtual_rows {
 struct virtual_end {
     struct vgpu_device *device; /* NULL: nothing is charged */
     uint64_t units;
+    uint64_t lent;
     uint32_t given;
     bool shared, held, spilled;
 };
+
+/* Units of it that others may have when this process dies. */
+static inline uint64_t virtual_lent(const struct reference_row *row)
+{
+    return row->shared && !row->spilled ? row->units : 0;
+}
 
 /* With the lock held: after one reference less. */
 struct virtual_end virtual_end_if_last(struct reference_row *row);

@@ -5,7 +5,7 @@
  *
  * What was given out as a file descriptor may be held by others after our last reference has gone.
  * It is hidden memory then, charged until the last descriptor is closed (given.h), NVML says that
- * it went, too, and no other process of the container holds what another one made. What was got as
+ * it went, too, and those that may have it were charged for it (region/orphans.h). What was got as
  * one takes no new memory, and is charged to whoever made it; when that one has gone and NVML
  * counts it for us, it is hidden memory of ours. It is not given out once more: its maker sees its
  * own descriptors alone, and NVML counts for nobody what another one keeps.
@@ -27,9 +27,24 @@
 
 static _Atomic uint64_t imports; /* of what others made, by whichever way it came */
 
+/* Devices on which there ever was one, a bit for each place in vgpu.devices; and imports under way,
+ * of which nobody knows that yet. */
+static _Atomic uint32_t imported_on, importing;
+
+#define ALL_DEVICES UINT32_MAX
+
 void virtual_share_after_fork(void)
 {
     atomic_store(&imports, 0);
+    atomic_store(&imported_on, 0);
+    atomic_store(&importing, 0);
+}
+
+bool virtual_has_imports_on(const struct vgpu_device *device)
+{
+    const uint32_t bit = UINT32_C(1) << (device - vgpu.devices);
+
+    return virtual_has_imports() && (atomic_load(&importing) || (atomic_load(&imported_on) & bit));
 }
 
 bool virtual_has_imports(void)
@@ -38,24 +53,56 @@ bool virtual_has_imports(void)
 }
 
 /* The container's other processes look at it. */
-void virtual_count_imports(int64_t more)
+static void count_imports(int64_t more)
 {
-    if (!more)
-        return;
     atomic_fetch_add(&imports, (uint64_t)more);
     atomic_fetch_add(&vgpu.region.ext->slots[vgpu.region.slot].imports, (uint64_t)more);
 }
 
-bool virtual_others_import(void)
+void virtual_count_imports(int64_t more)
 {
-    const struct region_ext *ext = vgpu.region.ext;
+    if (!more)
+        return;
+    if (more > 0)
+        atomic_store(&imported_on, ALL_DEVICES);
+    count_imports(more);
+}
 
-    for (unsigned i = 0; i < REGION_SLOTS; i++) {
-        if ((int)i != vgpu.region.slot && atomic_load(&ext->slots[i].pid) &&
-            atomic_load(&ext->slots[i].imports))
-            return true;
-    }
-    return false;
+void virtual_begin_import(void)
+{
+    atomic_fetch_add(&importing, 1);
+    count_imports(1);
+}
+
+void virtual_end_import(const struct vgpu_device *device, bool made)
+{
+    if (!made)
+        count_imports(-1);
+    else
+        atomic_fetch_or(&imported_on,
+                        device ? UINT32_C(1) << (device - vgpu.devices) : ALL_DEVICES);
+    atomic_fetch_sub(&importing, 1);
+}
+
+const struct vgpu_device *virtual_device_at(CUdeviceptr ptr)
+{
+    int ordinal;
+
+    if (REAL(cuPointerGetAttribute)(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr) !=
+        CUDA_SUCCESS)
+        return NULL;
+    return vgpu_device(ordinal);
+}
+
+/* NULL: of no device, or of nobody knows which. */
+static const struct vgpu_device *device_of(CUmemGenericAllocationHandle handle)
+{
+    CUmemAllocationProp prop;
+
+    if (REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, handle) != CUDA_SUCCESS ||
+        prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return NULL;
+    return vgpu_device(prop.location.id);
 }
 
 /* Giving out */
@@ -76,6 +123,24 @@ static bool watch_descriptor(int fd, struct reference_row *row)
     if (!row->given)
         row->given = given_new();
     return given_watch(fd, row->given, row->device);
+}
+
+/* With the lock held: others may have it from now on. */
+static void share(struct reference_row *row)
+{
+    if (!row || row->shared)
+        return;
+    row->shared = true;
+    vgpu_lend(&vgpu.devices[row->device], (int64_t)virtual_lent(row));
+}
+
+/* With the lock held: they may not after all. */
+static void share_no_more(struct reference_row *row)
+{
+    if (!row || !row->shared)
+        return;
+    vgpu_lend(&vgpu.devices[row->device], -(int64_t)virtual_lent(row));
+    row->shared = false;
 }
 
 /* Whether no descriptor is made of what came as one. */
@@ -115,10 +180,14 @@ PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
 {
     struct reference_row *row;
     CUresult result;
+    bool was_shared;
 
     if (vgpu_mode() != VGPU_ON || !shareable)
         return REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
     lock_mutex(&virtual_rows.lock);
+    row = references_find(&virtual_rows.made, handle);
+    was_shared = row && row->shared;
+    share(row);
     if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         result = export_fd(shareable, handle, type, flags);
     else if (refuses_import(references_find(&virtual_rows.made, handle),
@@ -126,9 +195,8 @@ PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
         result = CUDA_ERROR_NOT_SUPPORTED;
     else
         result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
-    row = result == CUDA_SUCCESS ? references_find(&virtual_rows.made, handle) : NULL;
-    if (row)
-        row->shared = true;
+    if (result != CUDA_SUCCESS && !was_shared)
+        share_no_more(row);
     unlock_mutex(&virtual_rows.lock);
     return result;
 }
@@ -157,7 +225,7 @@ static bool watch_mapped(CUdeviceptr ptr, size_t bytes, int fd)
             continue;
         if (!watch_descriptor(fd, made))
             return false;
-        made->shared = true;
+        share(made);
     }
     return true;
 }
@@ -201,20 +269,39 @@ bool virtual_is_of_container(int fd)
     return false;
 }
 
-/* With the lock held. The same handle may have been given out before. */
+/* With the lock held, and the import counted. The same handle may have been given out before: then
+ * it counts once. */
 static bool remember_import(CUmemGenericAllocationHandle handle)
 {
     struct reference_row *row = references_find(&virtual_rows.made, handle);
 
-    if (!row) {
+    if (row) {
+        virtual_count_imports(-1);
+    } else {
         if (!references_reserve(&virtual_rows.made))
             return false;
         row = references_add(&virtual_rows.made, handle);
         row->shared = row->imported = true;
-        virtual_count_imports(1);
     }
     row->handles++;
     return true;
+}
+
+/* With the lock held. Another one's descriptor is watched as our own are: while any of it is open,
+ * NVML counts what it stands for for nobody. */
+static CUresult import_locked(CUmemGenericAllocationHandle made, void *shareable,
+                              CUmemAllocationHandleType type)
+{
+    const int fd = (int)(intptr_t)shareable;
+    const bool is_fd = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+    if ((!is_fd || !virtual_is_of_container(fd)) &&
+        vgpu_refuses(VGPU_WORD_IMPORT, "cuMemImportFromShareableHandle",
+                     "no living process of this container made that memory"))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (is_fd && !given_watch(fd, given_imported(), 0))
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    return remember_import(made) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* The driver is asked first, since it is its affair to say what is no import at all. */
@@ -229,19 +316,14 @@ PUBLIC CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
     if (vgpu_mode() != VGPU_ON || !handle)
         return REAL(cuMemImportFromShareableHandle)(handle, shareable, type);
     lock_mutex(&virtual_rows.lock);
+    virtual_begin_import();
     result = REAL(cuMemImportFromShareableHandle)(&made, shareable, type);
-    if (result == CUDA_SUCCESS &&
-        (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-         !virtual_is_of_container((int)(intptr_t)shareable)) &&
-        vgpu_refuses(VGPU_WORD_IMPORT, "cuMemImportFromShareableHandle",
-                     "no living process of this container made that memory")) {
-        (void)REAL(cuMemRelease)(made);
-        result = CUDA_ERROR_NOT_SUPPORTED;
+    if (result == CUDA_SUCCESS) {
+        result = import_locked(made, shareable, type);
+        if (result != CUDA_SUCCESS)
+            (void)REAL(cuMemRelease)(made);
     }
-    if (result == CUDA_SUCCESS && !remember_import(made)) {
-        (void)REAL(cuMemRelease)(made);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    virtual_end_import(result == CUDA_SUCCESS ? device_of(made) : NULL, result == CUDA_SUCCESS);
     unlock_mutex(&virtual_rows.lock);
     if (result == CUDA_SUCCESS) {
         *handle = made;

@@ -4,6 +4,7 @@
 who has it then, by the simulator's own count."""
 
 import random
+import signal
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
@@ -135,6 +136,86 @@ def check_idle_maker():
     check_equal(user.alloc(1, LIMIT - 2 * CONTEXT), 0, "so that all can be had")
     maker.finish()
     user.finish()
+
+
+def check_chain():
+    """Makers that die one after another, whose memory lives on in others' hands: the limit holds at any moment."""
+    for state in ("ready", "stopped"):
+        machine = new_machine()
+        environment = limited_environment(machine, memory=LIMIT, region=new_region())
+        user, codes, most = Sharer(environment).begin(), [], 0
+        for turn in range(4):
+            maker = Sharer(environment).begin()
+            codes.append(maker.alloc(1, 3 * SIZE))
+            if codes[-1] == 0:
+                user.open(turn, maker.give(1))
+            if state == "stopped":
+                user.process.send_signal(signal.SIGSTOP)
+            maker.kill()
+            most = max(most, machine.used())
+            if state == "stopped":
+                maker = Sharer(environment).begin()
+                codes.append(maker.alloc(1, 3 * SIZE))
+                maker.kill()
+                user.process.send_signal(signal.SIGCONT)
+        check_equal((codes[0], set(codes[1:])), (0, {OUT_OF_MEMORY}), f"what its dead maker leaves to a process that is {state} is charged without a gap")
+        check(most <= LIMIT, "the limit holds", most)
+        settled("soon to who has it, once", lambda: user.charged() == machine.used() == CONTEXT + 3 * SIZE)
+        user.close(0)
+        settled("until it goes", lambda: user.charged() == machine.used() == CONTEXT)
+        check_equal(user.finish(), "", "nobody said a word")
+
+
+def check_handed_over():
+    """What its maker freed, and another one has, is charged once."""
+    machine = new_machine()
+    maker, user = new_pair(machine)
+    maker.alloc(1, 3 * SIZE)
+    user.open(1, maker.give(1))
+    maker.free(1)
+    check(maker.charged() >= machine.used(), "memory that is handed over is charged at any moment")
+    held = 2 * CONTEXT + 3 * SIZE
+    settled("and soon once", lambda: maker.charged() == machine.used() == held)
+    check_equal(maker.alloc(1, LIMIT - held), 0, "so that the rest can be had")
+    maker.finish()
+    user.kill()
+    check_equal(machine.used(), 0, "nothing is left")
+
+
+def check_handed_on():
+    """What a second process takes over, and a third one has as well: as one that lets go of it ends, or is killed."""
+    for way in ("close", "kill", "reset"):
+        machine = new_machine()
+        environment = limited_environment(machine, memory=LIMIT, region=new_region())
+        maker, one, two = (Sharer(environment).begin() for _ in range(3))
+        maker.alloc(1, 2 * SIZE)
+        handle = maker.give(1)
+        one.open(1, handle)
+        two.open(1, handle)
+        maker.kill()
+        held = 2 * CONTEXT + 2 * SIZE
+        settled(f"{way}: memory of a dead process is charged to one of two that have it", lambda: one.charged() == machine.used() == held)
+        first = one if machine.used(one.pid) > CONTEXT else two
+        second = two if first is one else one
+        second.process.send_signal(signal.SIGSTOP)
+        if way == "close":
+            first.close(1)
+        elif way == "kill":
+            first.kill()
+        else:
+            first.must("cuDevicePrimaryCtxReset_v2", 0)
+        third = Sharer(environment).begin() if way == "kill" else first
+        if way == "reset":
+            first.must("cuDevicePrimaryCtxRetain", f"n{slot('context')}", 0)
+            first.must("cuCtxSetCurrent", f"h{slot('context')}")
+        time.sleep(1.5)
+        check(third.charged() >= machine.used(), f"{way}: it stays charged where the other one is stopped", third.charged(), machine.used())
+        second.process.send_signal(signal.SIGCONT)
+        settled(f"{way}: until that one is charged", lambda: third.charged() == machine.used() == held)
+        second.close(1)
+        settled("and it is closed", lambda: third.charged() == machine.used() == 2 * CONTEXT)
+        third.finish()
+        second.finish()
 
 
 def check_contexts():
@@ -358,6 +439,9 @@ for test in (
     check_death,
     check_free_first,
     check_idle_maker,
+    check_chain,
+    check_handed_over,
+    check_handed_on,
     check_contexts,
     check_strangers,
     check_many,

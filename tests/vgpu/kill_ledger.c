@@ -34,6 +34,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "region/ledger.h"
+#include "region/orphans.h"
 #include "region/region.h"
 
 enum {
@@ -58,7 +59,9 @@ enum doing {
 static const char *const doing_names[DOING_COUNT] = {"between calls", "charging", "discharging",
                                                      "settling"};
 static const char *const point_names[LEDGER_POINT_COUNT] = {
-    "op written", "winner helped", "swapped", "marked", "settling", "op settled"};
+    "op written",   "winner helped",    "swapped",           "marked",          "settling",
+    "op settled",   "orphans foreseen", "orphans begun",     "orphans counted", "orphans moved",
+    "orphans seen", "orphans fetched",  "orphans uncounted", "orphans drained"};
 
 /* What a process tells about itself. Written by it alone while it lives. */
 struct record {
@@ -213,13 +216,25 @@ static void discharge(struct region *region, unsigned device, uint32_t units)
     call_end(&call);
 }
 
-/* Takes and gives at random until killed. */
+/* Others' memory, now and then, which is soon charged. */
+static void have_imports(struct region *region, unsigned device, uint64_t *random)
+{
+    struct region_ext *ext = region->ext;
+    const unsigned slot = (unsigned)region->slot;
+
+    if (random_below(random, 16) == 0)
+        atomic_store(&ext->slots[slot].imports, random_below(random, 2));
+    if (random_below(random, 4) == 0)
+        orphans_note_seen(ext, slot, device, orphans_round(ext, device));
+}
+
+/* Takes and gives at random until killed. Half of what it has it lends. */
 static void worker(const char *path, uint64_t random)
 {
     static struct region region;
     struct {
         unsigned device;
-        uint32_t units;
+        uint32_t units, lent;
     } holdings[HOLDINGS];
     unsigned held = 0;
     struct call call;
@@ -246,12 +261,17 @@ static void worker(const char *path, uint64_t random)
                 settle(&region);
             } else {
                 holdings[held].device = device;
+                holdings[held].lent = units * random_below(&random, 2);
+                orphans_lend(region.ext, (unsigned)region.slot, device, holdings[held].lent);
                 holdings[held++].units = units;
             }
         } else if (held) {
             held--;
             discharge(&region, holdings[held].device, holdings[held].units);
+            orphans_lend(region.ext, (unsigned)region.slot, holdings[held].device,
+                         -(int64_t)holdings[held].lent);
         }
+        have_imports(&region, device, &random);
     }
 }
 
@@ -468,8 +488,8 @@ static int judge(struct region *region, const struct tally *tally)
         failures +=
             check(tally->deaths[i] * 50 >= kills, doing_names[i], tally->deaths[i], kills / 50);
     for (unsigned i = 0; i < LEDGER_POINT_COUNT; i++)
-        failures += check(tally->at_point[i] * 100 >= kills, point_names[i], tally->at_point[i],
-                          kills / 100);
+        failures += check(tally->at_point[i] * 200 >= kills, point_names[i], tally->at_point[i],
+                          kills / 200);
     for (unsigned i = DOING_CHARGE; i < DOING_COUNT; i++) {
         printf("  %s: ", doing_names[i]);
         failures += check(tally->longest_wait_ns[i] <= wait_max_ns, "longest wait, us",

@@ -334,6 +334,17 @@ def check_sharing():
     settled("until it is freed", lambda: user.charged() == machine.used() == CONTEXT)
     check_equal(user.finish(), "", "nobody said a word")
 
+    user, codes = Pooler(environment).begin(), []
+    for maker in [Pooler(environment).begin() for _ in range(3)]:
+        code, pointer = share(maker, size)
+        codes.append(code)
+        if code == 0:
+            take_in(user, maker, pointer)
+        maker.kill()
+    check_equal(codes, [0, OUT_OF_MEMORY, OUT_OF_MEMORY], "what dead makers leave is charged without a gap")
+    settled("and soon to who has it", lambda: user.charged() == machine.used() == CONTEXT + size)
+    user.finish()
+
 
 def check_shared_fragments():
     """What such a pool grew by can't be given back: at the limit it is not let grow."""

@@ -338,6 +338,50 @@ def check_sharing():
     check_equal(machine.used(), 0, "nothing is left")
 
 
+def check_chain():
+    """Makers that die one after another, and what they leave to a process that NVML does not name, having no context."""
+    machine = new_machine()
+    environment = limited_environment(machine, memory=LIMIT, region=new_region())
+    user, codes = Mapper(environment), []
+    user.must("cuInit", 0)
+    for turn in range(1, 5):
+        maker = Mapper(environment)
+        maker.must("cuInit", 0)
+        codes.append(maker.create(1, 150 * MIB, allocation_prop(handles=POSIX_FD)))
+        if codes[-1] == 0:
+            maker.export(1)
+            user.borrow(maker)
+            user.take_in(turn)
+            user.tell(f"close {slot('fd')}")
+        maker.kill()
+    check_equal(codes, [0, 0, 0, OUT_OF_MEMORY], "what dead makers leave to a process without a context stays charged")
+    check_equal(machine.used(), 450 * MIB, "so that the limit holds")
+    user.release(1)
+    maker = Mapper(environment)
+    maker.must("cuInit", 0)
+    check_equal(maker.create(1, 100 * MIB), OUT_OF_MEMORY, "as long as anything of it is held")
+    user.release(2)
+    user.release(3)
+    check_equal(maker.create(1, LIMIT), 0, "then all can be had")
+    maker.finish()
+    user.finish()
+
+    # In a context, which NVML names, and with a descriptor open that keeps memory from its count.
+    maker, user = Mapper(environment).begin(), Mapper(environment).begin()
+    maker.create(1, 100 * MIB, allocation_prop(handles=POSIX_FD))
+    maker.export(1)
+    user.borrow(maker)
+    user.take_in(1)
+    user.reserve(1, 100 * MIB)
+    user.map(1, 0, 100 * MIB, 1)
+    maker.kill()
+    time.sleep(1.5)
+    check(user.charged() >= CONTEXT + 100 * MIB, "memory of which a descriptor is open may be charged twice", user.charged())
+    user.tell(f"close {slot('fd')}")
+    settled("and is once, when it is closed", lambda: user.charged() == machine.used() == CONTEXT + 100 * MIB)
+    user.finish()
+
+
 def check_few_descriptors():
     """A moment without descriptors leaves nothing charged that is not held."""
     machine = new_machine()
@@ -543,6 +587,7 @@ for test in (
     check_nccl,
     check_nvshmem,
     check_sharing,
+    check_chain,
     check_few_descriptors,
     check_many_given,
     check_given_on,
