@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -112,7 +113,11 @@ static bool maps_line_names(const char *line, uint64_t ino)
     return number == ino;
 }
 
-/* Whether a process has a file mapped: it has not, once it became another program. */
+/*
+ * Whether a process has a file mapped: it has not, once it became another program. An empty list
+ * says nothing: /proc shows one where the main thread has ended, though others go on, and old
+ * kernels do where the process is another user's.
+ */
 static enum maps_answer process_maps(pid_t pid, ino_t ino)
 {
     char path[32], text[MAPS_TEXT];
@@ -132,7 +137,7 @@ static enum maps_answer process_maps(pid_t pid, ino_t ino)
         if (n < 0)
             return MAPS_UNKNOWN;
         if (n == 0)
-            return MAPS_NO;
+            return sum ? MAPS_NO : MAPS_UNKNOWN;
         sum += (size_t)n;
         if (sum > MAPS_MAX)
             return MAPS_UNKNOWN;
@@ -157,6 +162,15 @@ static enum maps_answer process_maps(pid_t pid, ino_t ino)
     }
 }
 
+/* From another namespace nothing but the locks can be seen. Who has no /proc knows no namespace,
+ * and may be in the same one. */
+static bool unseen_is_dead(const struct proc_identity *claimer, const struct proc_identity *self)
+{
+    if (claimer->pid_namespace && self->pid_namespace)
+        return claimer->pid_namespace != self->pid_namespace;
+    return kill(claimer->pid, 0) < 0 && errno == ESRCH;
+}
+
 bool slot_is_dead(int fd, ino_t ino, unsigned slot, const struct proc_identity *claimer,
                   const struct proc_identity *self)
 {
@@ -172,8 +186,7 @@ bool slot_is_dead(int fd, ino_t ino, unsigned slot, const struct proc_identity *
     case PROC_DEAD:
         return true;
     case PROC_UNKNOWN:
-        /* From another namespace nothing but the lock can be seen. */
-        return claimer->pid_namespace != self->pid_namespace;
+        return unseen_is_dead(claimer, self);
     case PROC_ALIVE:
         break;
     }

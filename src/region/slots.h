@@ -35,7 +35,8 @@ bool slot_is_locked(int fd, unsigned slot, pid_t *ret_pid);
  * its pid and which closing any descriptor of the file drops, and one of the open file, which a
  * child without fork handlers may keep for a while. With the first the process lives; with the
  * second it does unless it is gone, a zombie, or its pid is another process' now. One that lost
- * both is dead as well if it has become another program.
+ * both is dead as well if it has become another program, or is in another pid namespace; what can't
+ * be told counts as alive.
  */
 bool slot_is_dead(int fd, ino_t ino, unsigned slot, const struct proc_identity *claimer,
                   const struct proc_identity *self);

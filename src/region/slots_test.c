@@ -66,6 +66,14 @@ static void lose_all_and_end_main_thread(void)
     end_main_thread();
 }
 
+/* With both locks lost nothing but /proc says that it lives: it shows no mappings of a process
+ * whose main thread has ended. */
+static void lose_locks_and_end_main_thread(void)
+{
+    unlock_and_close_all();
+    end_main_thread();
+}
+
 /* As a runtime that makes processes without the C library. Its child lives on after it. */
 static void leave_a_child(void)
 {
@@ -169,6 +177,48 @@ static void a_process_lives_until_it_is_dead(void **state)
         assert_int_equal(region_settle(&region), 0);
         assert_int_equal(ledger_total(region.ext, 0), 600);
         region.self.pid_namespace ^= 1;
+
+        kill_holder(holder);
+        assert_int_equal(fixture_view()->process_count, 0);
+        assert_int_equal(region_settle(&region), 1);
+        assert_int_equal(ledger_total(region.ext, 0), 0);
+        region_close(&region);
+    }
+}
+
+static void a_process_without_locks_lives_until_it_is_dead(void **state)
+{
+    static const struct {
+        const char *name;
+        void (*habit)(void);
+        bool knows_its_namespace;
+    } cases[] = {
+        {"it lost its locks", unlock_and_close_all, true},
+        {"it lost its locks, and its main thread ended", lose_locks_and_end_main_thread, true},
+        {"it lost its locks, and had no /proc", unlock_and_close_all, false},
+    };
+    struct region region;
+    uint32_t namespace;
+    pid_t holder;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        print_message("%s\n", cases[i].name);
+        assert_int_equal(region_open(&region, fixture_path, NULL), 0);
+        (void)region_device(&region, "GPU-a");
+        holder = start_holder(600, cases[i].habit);
+        (void)usleep(50000);
+        if (!cases[i].knows_its_namespace)
+            atomic_store(&region.ext->slots[0].pid_namespace, 0);
+        assert_int_equal(region_settle(&region), 0);
+        assert_int_equal(fixture_view()->process_count, 1);
+
+        /* One that has no /proc itself, and so does not know in which namespace it is. */
+        namespace = region.self.pid_namespace;
+        region.self.pid_namespace = 0;
+        assert_int_equal(region_settle(&region), 0);
+        assert_int_equal(ledger_total(region.ext, 0), 600);
+        region.self.pid_namespace = namespace;
 
         kill_holder(holder);
         assert_int_equal(fixture_view()->process_count, 0);
@@ -513,6 +563,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(what_a_killed_process_held_is_free_again),
         FIXTURE_TEST(a_process_lives_until_it_is_dead),
+        FIXTURE_TEST(a_process_without_locks_lives_until_it_is_dead),
         FIXTURE_TEST(a_process_lives_however_long_the_name_of_what_it_maps),
         FIXTURE_TEST(a_child_that_was_forked_unseen_is_alive),
         FIXTURE_TEST(a_parent_that_was_killed_is_dead_though_its_child_lives),
