@@ -20,6 +20,14 @@ void compute_captures_after_fork(void)
     (void)pthread_rwlock_init(&capturing, NULL);
 }
 
+static void forget_capture(void)
+{
+    int open = atomic_load(&compute_captures);
+
+    while (open > 0 && !atomic_compare_exchange_weak(&compute_captures, &open, open - 1))
+        ;
+}
+
 void compute_hold_captures(void)
 {
     lock_read(&capturing);
@@ -94,6 +102,18 @@ void compute_capture_began(struct compute_row *row, CUresult result)
         unlock_mutex(&row->lock);
 }
 
+void compute_capture_begins_unlocked(void)
+{
+    atomic_fetch_add(&compute_captures, 1);
+    atomic_fetch_add(&contexts_epoch_now, 1);
+}
+
+void compute_capture_began_unlocked(CUresult result)
+{
+    if (result != CUDA_SUCCESS)
+        forget_capture();
+}
+
 /* Who looks holds the row's lock: it is done before we go on, or sees us. The lock is not held
  * while the driver is called, for a queue that is full keeps the caller until there is room. */
 bool compute_join_begins(CUstream stream)
@@ -125,9 +145,7 @@ void compute_capture_ends(void)
 
 void compute_capture_ended(bool ended)
 {
-    int open = atomic_load(&compute_captures);
-
     unlock_rwlock(&capturing);
-    while (ended && open > 0 && !atomic_compare_exchange_weak(&compute_captures, &open, open - 1))
-        ;
+    if (ended)
+        forget_capture();
 }

@@ -2,8 +2,15 @@
 
 /* The calls by which captures begin, grow and end, with their streams too. */
 
+#include <string.h>
+#include <sys/mman.h>
+
 #include "vgpu/compute.h"
 #include "vgpu/real.h"
+
+enum {
+    FEW = 16, /* nodes that need no memory of their own */
+};
 
 /* The body of a function that begins a capture. */
 #define CAPTURE(name, ...)                                                                         \
@@ -14,6 +21,17 @@
     row = compute_capture_begins(stream);                                                          \
     result = REAL(name)(__VA_ARGS__);                                                              \
     compute_capture_began(row, result);                                                            \
+    return result
+
+/* The same where the driver gets what nobody knows how to copy, and might fault in: the row's lock
+ * is not held meanwhile. Who looks asks each stream from before on. */
+#define CAPTURE_UNLOCKED(name, ...)                                                                \
+    CUresult result;                                                                               \
+                                                                                                   \
+    (void)real_driver();                                                                           \
+    compute_capture_begins_unlocked();                                                             \
+    result = REAL(name)(__VA_ARGS__);                                                              \
+    compute_capture_began_unlocked(result);                                                        \
     return result
 
 PUBLIC CUresult cuStreamBeginCapture(CUstream stream)
@@ -36,18 +54,81 @@ PUBLIC CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMod
     CAPTURE(cuStreamBeginCapture_v2_ptsz, stream, mode);
 }
 
+/* What a capture begins behind. */
+struct dependencies {
+    CUgraphNode few_nodes[FEW];
+    uint64_t few_edges[FEW];
+    CUgraphNode *nodes;
+    uint64_t *edges; /* CUgraphEdgeData has eight bytes */
+    void *mapping;
+    size_t mapped; /* bytes; 0: they are few */
+};
+
+/* Copied, since the caller's page may fault, for ever, and the row's lock is held meanwhile, which
+ * the library's thread waits for. False: there is no memory. */
+static bool copy_dependencies(struct dependencies *own, const CUgraphNode *nodes, const void *edges,
+                              size_t count)
+{
+    *own = (struct dependencies){.nodes = own->few_nodes, .edges = own->few_edges};
+    if (count > SIZE_MAX / (sizeof(*own->nodes) + sizeof(*own->edges)))
+        return false;
+    if (count > FEW) {
+        own->mapped = count * (sizeof(*own->nodes) + sizeof(*own->edges));
+        own->mapping =
+            mmap(NULL, own->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (own->mapping == MAP_FAILED)
+            return false;
+        own->nodes = own->mapping;
+        own->edges = (uint64_t *)(own->nodes + count);
+    }
+    if (nodes)
+        memcpy(own->nodes, nodes, count * sizeof(*own->nodes));
+    else
+        own->nodes = NULL;
+    if (edges)
+        memcpy(own->edges, edges, count * sizeof(*own->edges));
+    else
+        own->edges = NULL;
+    return true;
+}
+
+typedef CUresult (*to_graph_fn)(CUstream stream, CUgraph graph, const CUgraphNode *nodes,
+                                const void *edges, size_t count, CUstreamCaptureMode mode);
+
+static CUresult capture_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *nodes,
+                                 const void *edges, size_t count, CUstreamCaptureMode mode,
+                                 to_graph_fn driver)
+{
+    struct dependencies own;
+    struct compute_row *row;
+    CUresult result;
+
+    if (!copy_dependencies(&own, nodes, edges, count))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    row = compute_capture_begins(stream);
+    result = driver(stream, graph, own.nodes, own.edges, count, mode);
+    compute_capture_began(row, result);
+    if (own.mapped)
+        (void)munmap(own.mapping, own.mapped);
+    return result;
+}
+
 PUBLIC CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                             const CUgraphNode *nodes, const void *edges,
                                             size_t count, CUstreamCaptureMode mode)
 {
-    CAPTURE(cuStreamBeginCaptureToGraph, stream, graph, nodes, edges, count, mode);
+    (void)real_driver();
+    return capture_to_graph(stream, graph, nodes, edges, count, mode,
+                            REAL(cuStreamBeginCaptureToGraph));
 }
 
 PUBLIC CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
                                                  const CUgraphNode *nodes, const void *edges,
                                                  size_t count, CUstreamCaptureMode mode)
 {
-    CAPTURE(cuStreamBeginCaptureToGraph_ptsz, stream, graph, nodes, edges, count, mode);
+    (void)real_driver();
+    return capture_to_graph(stream, graph, nodes, edges, count, mode,
+                            REAL(cuStreamBeginCaptureToGraph_ptsz));
 }
 
 PUBLIC CUresult cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
@@ -67,12 +148,12 @@ PUBLIC CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCapt
 /* Into a command list of a graphics interface, whose context CUDA shares. */
 PUBLIC CUresult cuStreamBeginCaptureToCig(CUstream stream, void *params)
 {
-    CAPTURE(cuStreamBeginCaptureToCig, stream, params);
+    CAPTURE_UNLOCKED(cuStreamBeginCaptureToCig, stream, params);
 }
 
 PUBLIC CUresult cuStreamBeginCaptureToCig_ptsz(CUstream stream, void *params)
 {
-    CAPTURE(cuStreamBeginCaptureToCig_ptsz, stream, params);
+    CAPTURE_UNLOCKED(cuStreamBeginCaptureToCig_ptsz, stream, params);
 }
 
 PUBLIC CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
@@ -106,31 +187,30 @@ static bool captures(CUresult (*ask)(CUstream, CUstreamCaptureStatus *), CUstrea
     return ask && ask(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* A capture that became invalid ends with an error, and ends all the same. */
+/* A capture that became invalid ends with an error, and ends all the same. The driver clears the
+ * caller's graph then, or not. */
+#define END_CAPTURE(name, ask)                                                                     \
+    CUgraph made = graph ? *graph : NULL;                                                          \
+    bool capturing;                                                                                \
+    CUresult result;                                                                               \
+                                                                                                   \
+    (void)real_driver();                                                                           \
+    compute_capture_ends();                                                                        \
+    capturing = captures(REAL(ask), stream);                                                       \
+    result = REAL(name)(stream, graph ? &made : NULL);                                             \
+    compute_capture_ended(capturing && !captures(REAL(ask), stream));                              \
+    if (graph)                                                                                     \
+        *graph = made;                                                                             \
+    return result
+
 PUBLIC CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-    bool capturing;
-    CUresult result;
-
-    (void)real_driver();
-    compute_capture_ends();
-    capturing = captures(REAL(cuStreamIsCapturing), stream);
-    result = REAL(cuStreamEndCapture)(stream, graph);
-    compute_capture_ended(capturing && !captures(REAL(cuStreamIsCapturing), stream));
-    return result;
+    END_CAPTURE(cuStreamEndCapture, cuStreamIsCapturing);
 }
 
 PUBLIC CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
-    bool capturing;
-    CUresult result;
-
-    (void)real_driver();
-    compute_capture_ends();
-    capturing = captures(REAL(cuStreamIsCapturing_ptsz), stream);
-    result = REAL(cuStreamEndCapture_ptsz)(stream, graph);
-    compute_capture_ended(capturing && !captures(REAL(cuStreamIsCapturing_ptsz), stream));
-    return result;
+    END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz);
 }
 
 static CUresult end_cig(CUstream stream, CUresult (*end)(CUstream))

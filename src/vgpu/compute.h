@@ -155,6 +155,10 @@ void compute_forgot_stream(void);
 struct compute_row *compute_capture_begins(CUstream stream);
 void compute_capture_began(struct compute_row *row, CUresult result);
 
+/* Without a lock: a look that has just begun may come in between. */
+void compute_capture_begins_unlocked(void);
+void compute_capture_began_unlocked(CUresult result);
+
 /*
  * Around the driver's call by which a stream may join a capture: until then no stream but a
  * launch's own is looked into. compute_join_ended() takes what compute_join_begins() returned.

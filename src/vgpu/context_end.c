@@ -246,16 +246,19 @@ PUBLIC CUresult cuCtxDestroy_v2(CUcontext context)
 
 PUBLIC CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 {
-    bool ours = vgpu_mode() == VGPU_ON;
+    CUcontext attached = NULL;
     CUresult result;
 
-    if (ours)
-        (void)context_current();
+    if (vgpu_mode() != VGPU_ON || !context)
+        return REAL(cuCtxAttach)(context, flags);
+    (void)context_current();
     primary_hold();
-    result = REAL(cuCtxAttach)(context, flags);
-    if (ours && result == CUDA_SUCCESS)
-        contexts_add_users(*context, 1);
+    result = REAL(cuCtxAttach)(&attached, flags);
+    if (result == CUDA_SUCCESS)
+        contexts_add_users(attached, 1);
     primary_let_go();
+    if (result == CUDA_SUCCESS)
+        *context = attached;
     return result;
 }
 

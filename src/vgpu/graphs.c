@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "vgpu/graphs.h"
 
+#include <string.h>
+
 #include "region/ledger.h"
 #include "vgpu/code.h"
 #include "vgpu/compute.h"
@@ -14,6 +16,8 @@ enum {
     /* Of graphs that were made since it was looked what they take: 0.8 MiB where all are kernels,
      * each of which takes 3.2 KiB (an H100, driver 580). */
     MANY_NODES = 256,
+    LOG_MOST = 1024,
+    UNSAID = 0x7f, /* no text begins so */
 };
 
 _Atomic bool graphs_any;
@@ -212,8 +216,11 @@ static CUresult instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* The caller's is written when all is well, or by the driver that found something wrong. */
-#define INSTANTIATE(name, ...)                                                                     \
+/*
+ * The caller's is written last, since its page may fault: by then no lock is held, and what has to
+ * be undone is. Of what was found wrong the driver says no more than a log of so many bytes holds.
+ */
+#define INSTANTIATE(name, then, ...)                                                               \
     CUgraphExec made = NULL, *own = exec ? &made : NULL;                                           \
     struct making making;                                                                          \
     CUresult result;                                                                               \
@@ -226,26 +233,59 @@ static CUresult instantiated(CUgraphExec *exec, CUgraph graph, CUresult result)
     result = instantiated(own, graph, REAL(name)(own, __VA_ARGS__));                               \
     graphs_end_change(held);                                                                       \
     result = end_making(&making, made, result);                                                    \
+    then;                                                                                          \
     if (result == CUDA_SUCCESS)                                                                    \
         *exec = made;                                                                              \
     return result
 
+/* What the driver found wrong. */
+struct complaint {
+    CUgraphNode node;
+    size_t room;
+    char log[LOG_MOST];
+};
+
+/* What the driver leaves as it is, the caller finds as it was. */
+static void begin_complaint(struct complaint *own, const CUgraphNode *error_node, const char *log,
+                            size_t log_size)
+{
+    own->node = error_node ? *error_node : NULL;
+    own->log[0] = UNSAID;
+    own->room = log ? MIN(log_size, sizeof(own->log)) : 0;
+}
+
+static void tell(const struct complaint *own, CUgraphNode *error_node, char *log)
+{
+    if (error_node)
+        *error_node = own->node;
+    if (own->room && own->log[0] != UNSAID)
+        memcpy(log, own->log, strnlen(own->log, own->room - 1) + 1);
+}
+
 PUBLIC CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
                                    char *log, size_t log_size)
 {
-    INSTANTIATE(cuGraphInstantiate, graph, error_node, log, log_size);
+    struct complaint said;
+
+    begin_complaint(&said, error_node, log, log_size);
+    INSTANTIATE(cuGraphInstantiate, tell(&said, error_node, log), graph,
+                error_node ? &said.node : NULL, log ? said.log : NULL, said.room);
 }
 
 PUBLIC CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
                                       char *log, size_t log_size)
 {
-    INSTANTIATE(cuGraphInstantiate_v2, graph, error_node, log, log_size);
+    struct complaint said;
+
+    begin_complaint(&said, error_node, log, log_size);
+    INSTANTIATE(cuGraphInstantiate_v2, tell(&said, error_node, log), graph,
+                error_node ? &said.node : NULL, log ? said.log : NULL, said.room);
 }
 
 PUBLIC CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
                                             unsigned long long flags)
 {
-    INSTANTIATE(cuGraphInstantiateWithFlags, graph, flags);
+    INSTANTIATE(cuGraphInstantiateWithFlags, (void)0, graph, flags);
 }
 
 typedef CUresult (*with_params_fn)(CUgraphExec *exec, CUgraph graph,
@@ -268,8 +308,6 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANT
         return CUDA_ERROR_OUT_OF_MEMORY;
     held = graphs_begin_change();
     result = driver(exec ? &made : NULL, graph, &own);
-    params->hErrNode_out = own.hErrNode_out;
-    params->result_out = own.result_out;
     result = instantiated(&made, graph, result);
     graphs_end_change(held);
     result = end_making(&making, made, result);
@@ -278,6 +316,8 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANT
         if (result != CUDA_SUCCESS)
             (void)cuGraphExecDestroy(made);
     }
+    params->hErrNode_out = own.hErrNode_out;
+    params->result_out = own.result_out;
     if (result == CUDA_SUCCESS)
         *exec = made;
     return result;
@@ -320,26 +360,37 @@ static CUresult updated(CUgraphExec exec, CUgraph graph, CUresult result)
 PUBLIC CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
                                   int *update_result)
 {
-    bool held;
+    CUgraphNode own_node = error_node ? *error_node : NULL;
+    int own_update = update_result ? *update_result : 0;
     CUresult result;
+    bool held;
 
     (void)real_driver();
     held = graphs_begin_change();
-    result = updated(exec, graph, REAL(cuGraphExecUpdate)(exec, graph, error_node, update_result));
+    result = updated(exec, graph,
+                     REAL(cuGraphExecUpdate)(exec, graph, error_node ? &own_node : NULL,
+                                             update_result ? &own_update : NULL));
     graphs_end_change(held);
+    if (error_node)
+        *error_node = own_node;
+    if (update_result)
+        *update_result = own_update;
     return result;
 }
 
 PUBLIC CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
                                      CUgraphExecUpdateResultInfo *info)
 {
-    bool held;
+    CUgraphExecUpdateResultInfo own = info ? *info : (CUgraphExecUpdateResultInfo){0};
     CUresult result;
+    bool held;
 
     (void)real_driver();
     held = graphs_begin_change();
-    result = updated(exec, graph, REAL(cuGraphExecUpdate_v2)(exec, graph, info));
+    result = updated(exec, graph, REAL(cuGraphExecUpdate_v2)(exec, graph, info ? &own : NULL));
     graphs_end_change(held);
+    if (info)
+        *info = own;
     return result;
 }
 

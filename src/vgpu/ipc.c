@@ -269,17 +269,22 @@ static CUresult open_memory(CUdeviceptr *ptr, const CUipcMemHandle *handle, unsi
                             open_fn driver)
 {
     enum vgpu_mode mode = vgpu_mode();
+    CUdeviceptr opened = 0;
+    CUipcMemHandle own;
     CUresult result;
 
     if (mode == VGPU_DENIED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (mode != VGPU_ON || !ptr)
         return driver(ptr, *handle, flags);
+    own = *handle;
     lock_mutex(&lock);
-    result = open_locked(ptr, handle, flags, driver);
+    result = open_locked(&opened, &own, flags, driver);
     unlock_mutex(&lock);
-    if (result == CUDA_SUCCESS)
-        (void)watch_start();
+    if (result != CUDA_SUCCESS)
+        return result;
+    (void)watch_start();
+    *ptr = opened;
     return result;
 }
 

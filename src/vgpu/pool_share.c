@@ -7,6 +7,7 @@
  * maker, or, when that one is dead, of whoever NVML counts it for.
  */
 
+#include "base/cleanup.h"
 #include "vgpu/allocations.h"
 #include "vgpu/compute.h"
 #include "vgpu/contexts.h"
@@ -21,14 +22,13 @@ static bool is_fd(CUmemAllocationHandleType type)
 }
 
 /* With the lock: no pool ends in between. */
-static CUresult export(void *shareable, CUmemoryPool handle, CUmemAllocationHandleType type,
-                       unsigned long long flags)
+static CUresult export_fd(int *ret_fd, CUmemoryPool handle, CUmemAllocationHandleType type,
+                          unsigned long long flags)
 {
-    CUresult result = REAL(cuMemPoolExportToShareableHandle)(shareable, handle, type, flags);
-    struct pool *pool = result == CUDA_SUCCESS ? pool_find(handle) : NULL;
+    CUresult result = REAL(cuMemPoolExportToShareableHandle)(ret_fd, handle, type, flags);
 
-    if (pool && is_fd(type))
-        virtual_mark_descriptor(*(int *)shareable);
+    if (result == CUDA_SUCCESS && pool_find(handle))
+        virtual_mark_descriptor(*ret_fd);
     return result;
 }
 
@@ -36,13 +36,16 @@ PUBLIC CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool p
                                                  CUmemAllocationHandleType type,
                                                  unsigned long long flags)
 {
+    AUTOCLOSE int fd = -1;
     CUresult result;
 
-    if (vgpu_mode() != VGPU_ON || !shareable)
+    if (vgpu_mode() != VGPU_ON || !shareable || !is_fd(type))
         return REAL(cuMemPoolExportToShareableHandle)(shareable, pool, type, flags);
     pools_lock();
-    result = export(shareable, pool, type, flags);
+    result = export_fd(&fd, pool, type, flags);
     pools_unlock();
+    if (result == CUDA_SUCCESS)
+        *(int *)shareable = take_fd(&fd);
     return result;
 }
 

@@ -127,6 +127,7 @@ PUBLIC CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice handle)
 {
     struct vgpu_device *device;
     CUresult result = contexts_may_create(handle, &device);
+    CUcontext made = NULL;
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -134,9 +135,10 @@ PUBLIC CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice handle)
         return REAL(cuDevicePrimaryCtxRetain)(context, handle);
 
     primary_hold();
-    result =
-        primary_is_active(handle) ? retain_active(device, context) : retain_first(device, context);
+    result = primary_is_active(handle) ? retain_active(device, &made) : retain_first(device, &made);
     primary_let_go();
+    if (result == CUDA_SUCCESS)
+        *context = made;
     return result;
 }
 

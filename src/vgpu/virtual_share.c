@@ -15,6 +15,7 @@
  */
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,6 +25,10 @@
 #include "vgpu/given.h"
 #include "vgpu/real.h"
 #include "vgpu/virtual_rows.h"
+
+enum {
+    SHAREABLE_MOST = 64, /* bytes of a handle, of whichever type */
+};
 
 static _Atomic uint64_t imports; /* of what others made, by whichever way it came */
 
@@ -174,30 +179,50 @@ static CUresult export_fd(int *ret_fd, CUmemGenericAllocationHandle handle,
     return CUDA_SUCCESS;
 }
 
+/* What a handle of a type takes. 0: no driver gives out such a one. */
+static size_t shareable_bytes(CUmemAllocationHandleType type)
+{
+    switch (type) {
+    case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR:
+        return sizeof(int);
+    case CU_MEM_HANDLE_TYPE_WIN32:
+    case CU_MEM_HANDLE_TYPE_WIN32_KMT:
+        return sizeof(void *);
+    case CU_MEM_HANDLE_TYPE_FABRIC:
+        return SHAREABLE_MOST;
+    default:
+        return 0;
+    }
+}
+
 PUBLIC CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                              CUmemAllocationHandleType type,
                                              unsigned long long flags)
 {
+    const size_t bytes = shareable_bytes(type);
+    uint64_t made[SHAREABLE_MOST / sizeof(uint64_t)] = {0};
     struct reference_row *row;
     CUresult result;
     bool was_shared;
 
-    if (vgpu_mode() != VGPU_ON || !shareable)
+    if (vgpu_mode() != VGPU_ON || !shareable || !bytes)
         return REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
     lock_mutex(&virtual_rows.lock);
     row = references_find(&virtual_rows.made, handle);
     was_shared = row && row->shared;
     share(row);
     if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        result = export_fd(shareable, handle, type, flags);
+        result = export_fd((int *)made, handle, type, flags);
     else if (refuses_import(references_find(&virtual_rows.made, handle),
                             "cuMemExportToShareableHandle"))
         result = CUDA_ERROR_NOT_SUPPORTED;
     else
-        result = REAL(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+        result = REAL(cuMemExportToShareableHandle)(made, handle, type, flags);
     if (result != CUDA_SUCCESS && !was_shared)
         share_no_more(row);
     unlock_mutex(&virtual_rows.lock);
+    if (result == CUDA_SUCCESS)
+        memcpy(shareable, made, bytes); /* here a page may fault */
     return result;
 }
 

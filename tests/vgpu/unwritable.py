@@ -3,6 +3,7 @@
 """A program whose output can't be written goes on after the fault: it pays for what the device holds alone, and no lock is left behind."""
 
 import sys
+import threading
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
@@ -126,6 +127,65 @@ def check_captured():
     one.kill()
 
 
+def begin_all():
+    """With all that is given out or changed below."""
+    machine, one = begin()
+    one.must("cuMemPoolCreate", f"n{slot('pool', 2)}", allocation_prop(handles=POSIX_FD) + bytes(64))
+    one.must("cuMemCreate", f"n{slot('physical')}", PIECE, allocation_prop(handles=POSIX_FD), 0)
+    one.must("cuGraphCreate", f"n{slot('graph')}", 0)
+    one.must("cuGraphInstantiateWithFlags", f"n{slot('exec')}", f"h{slot('graph')}", 0)
+    settle(machine, one)
+    return machine, one
+
+
+GRAPH, EXEC = f"h{slot('graph')}", f"h{slot('exec')}"
+TELLS = [
+    ("cuMemPoolExportToShareableHandle", NOWHERE, f"h{slot('pool', 2)}", POSIX_FD, 0),
+    ("cuMemExportToShareableHandle", NOWHERE, f"h{slot('physical')}", POSIX_FD, 0),
+    ("cuDevicePrimaryCtxRetain", NOWHERE, 0),
+    ("cuCtxAttach", NOWHERE, 0),
+    ("cuStreamEndCapture", STREAM, NOWHERE),
+    ("cuGraphInstantiate", "o8", GRAPH, NOWHERE, 0, 0),
+    ("cuGraphInstantiate", "o8", GRAPH, 0, NOWHERE, 8),
+    ("cuGraphInstantiate_v2", "o8", GRAPH, NOWHERE, 0, 0),
+    ("cuGraphInstantiate_v2", NOWHERE, GRAPH, 0, 0, 0),
+    ("cuGraphInstantiateWithParams", "o8", GRAPH, NOWHERE),
+    ("cuGraphExecUpdate", EXEC, GRAPH, NOWHERE, "o8"),
+    ("cuGraphExecUpdate", EXEC, GRAPH, "o8", NOWHERE),
+    ("cuGraphExecUpdate_v2", EXEC, GRAPH, NOWHERE),
+]
+
+# By other threads; each waits for a lock that one of those above has held.
+GO_ON = [
+    ("cuMemPoolTrimTo", f"h{slot('pool', 2)}", 0),
+    ("cuMemRetainAllocationHandle", "o8", 0),
+    ("cuDevicePrimaryCtxRetain", "o8", 0),
+    ("cuStreamBeginCapture_v2", f"h{slot('stream', 2)}", 2),
+    ("cuStreamEndCapture", f"h{slot('stream', 2)}", "o8"),
+    ("cuGraphInstantiateWithFlags", "o8", GRAPH, 0),
+]
+
+
+def check_told():
+    """Where the driver only tells something no lock is held by who is stopped in the fault."""
+    for name, *words in TELLS:
+        machine, one = begin_all()
+        one.must("cuStreamCreate", f"n{slot('stream', 2)}", 1)
+        if name == "cuStreamEndCapture":
+            one.must("cuStreamBeginCapture_v2", STREAM, 2)
+        alarm = threading.Timer(20, one.process.kill)
+        alarm.start()
+        check_equal(one.call(name, *words), FAULTS, f"{name} to {words}: it faults")
+        for other, *others in GO_ON:
+            one.call(other, *others, thread=1)
+        one.must("cuModuleLoadData", f"n{slot('module', 2)}", CODE)
+        wait_until(lambda: machine.used(one.pid) == one.charged(), 5)
+        check_equal(machine.used(one.pid), one.charged(), "and other threads go on, the library's too")
+        alarm.cancel()
+        one.kill()
+
+
+check_told()
 check_cleared()
 check_cleared(CUDA_OVERSUBSCRIBE="true")
 check_made()
