@@ -272,6 +272,15 @@ static struct record *record_of(uint32_t id, unsigned device)
     return record;
 }
 
+/* Who is to take a file out of a set must name it by the number that it was added by: so that is
+ * none by which the program has it, where there is room for one more. */
+static int add_hidden(int fd, uint32_t id)
+{
+    AUTOCLOSE int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+    return add_again(copy < 0 ? fd : copy, id, SAME_FILE_MOST);
+}
+
 static bool watch_locked(int fd, uint32_t id, unsigned device)
 {
     int r;
@@ -282,7 +291,7 @@ static bool watch_locked(int fd, uint32_t id, unsigned device)
     if (r == 0 && !find(id) && !reserve())
         r = -ENOMEM;
     if (r == 0)
-        r = add_again(fd, id, SAME_FILE_MOST);
+        r = add_hidden(fd, id);
     if (is_shortage(r))
         return false;
     lost = r < 0 || !record_of(id, device);

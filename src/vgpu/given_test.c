@@ -356,6 +356,24 @@ static void a_set_that_was_replaced_tells_nothing(void **state)
     assert_int_equal(given_units(DEVICE), UNITS);
 }
 
+/* By the descriptor that the program has. */
+static void none_is_taken_out_of_a_set(void **state)
+{
+    uint32_t id = given_new();
+    int fd = make(id);
+
+    (void)state;
+    assert_true(given_keep(id, DEVICE, UNITS));
+    for (int i = 3; i < 4096; i++) {
+        if (fcntl(i, F_GETFD) >= 0 && is_set(i))
+            assert_int_equal(epoll_ctl(i, EPOLL_CTL_DEL, fd, NULL), -1);
+    }
+    assert_int_equal(given_look(DEVICE), 0);
+    assert_int_equal(given_units(DEVICE), UNITS);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(given_look(DEVICE), UNITS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +391,7 @@ int main(void)
         cmocka_unit_test_setup(what_cannot_be_looked_at_is_open, begin),
         cmocka_unit_test_setup(what_is_not_seen_is_open, begin),
         cmocka_unit_test_setup(a_set_that_was_replaced_tells_nothing, begin),
+        cmocka_unit_test_setup(none_is_taken_out_of_a_set, begin),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
