@@ -211,7 +211,7 @@ def run(arguments, environment, timeout=60, **options):
         timeout=timeout,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
+        stdin=options.pop("stdin", subprocess.DEVNULL),
         text=True,
         **options,
     )

@@ -23,12 +23,14 @@ ssize_t file_read(const char *path, char *buf, size_t size)
 
 ssize_t file_read_at(int folder, const char *path, char *buf, size_t size)
 {
-    AUTOCLOSE int fd = -1;
-    size_t len = 0;
+    AUTOCLOSE int fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-    fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return -errno;
+    return fd < 0 ? -errno : file_read_fd(fd, buf, size);
+}
+
+ssize_t file_read_fd(int fd, char *buf, size_t size)
+{
+    size_t len = 0;
 
     for (;;) {
         ssize_t n = read(fd, buf + len, size - len);
@@ -108,19 +110,38 @@ int file_stat(const char *path, struct stat *ret_stat)
     return file_stat_at(AT_FDCWD, path, ret_stat);
 }
 
+static int stat_at(int folder, const char *path, struct stat *ret_stat, int flags)
+{
+    struct stat st = {0};
+
+    if (syscall(SYS_newfstatat, folder, path, &st, flags) < 0)
+        return -errno;
+    if (!st.st_mode)
+        return -EIO;
+    *ret_stat = st;
+    return 0;
+}
+
 int file_stat_at(int folder, const char *path, struct stat *ret_stat)
 {
-    return syscall(SYS_newfstatat, folder, path, ret_stat, 0) < 0 ? -errno : 0;
+    return stat_at(folder, path, ret_stat, 0);
 }
 
 int file_stat_link_at(int folder, const char *path, struct stat *ret_stat)
 {
-    return syscall(SYS_newfstatat, folder, path, ret_stat, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+    return stat_at(folder, path, ret_stat, AT_SYMLINK_NOFOLLOW);
 }
 
 int file_stat_fd(int fd, struct stat *ret_stat)
 {
-    return syscall(SYS_fstat, fd, ret_stat) < 0 ? -errno : 0;
+    struct stat st = {0};
+
+    if (syscall(SYS_fstat, fd, &st) < 0)
+        return -errno;
+    if (!st.st_mode)
+        return -EIO;
+    *ret_stat = st;
+    return 0;
 }
 
 int file_move_away(int fd)

@@ -18,6 +18,9 @@ ssize_t file_read(const char *path, char *buf, size_t size);
 /* Below an open folder. */
 ssize_t file_read_at(int folder, const char *path, char *buf, size_t size);
 
+/* What an open one has from its place on. */
+ssize_t file_read_fd(int fd, char *buf, size_t size);
+
 /* Writes all bytes, in as many calls as it takes. Returns 0 or a negative errno. */
 int file_write_all(int fd, const char *bytes, size_t len);
 
@@ -50,7 +53,8 @@ int file_replace(const char *path, const char *text, size_t len, mode_t mode);
 
 /*
  * stat() and fstat(), without the C library: its own are symbols of glibc 2.33, and libvgpu must
- * load on older ones. Return 0 or a negative errno.
+ * load on older ones. Return 0 or a negative errno; -EIO where the call claims to have worked and
+ * told nothing, as by a filter of the program's (seccomp(2)).
  */
 int file_stat(const char *path, struct stat *ret_stat);
 /* Below an open folder. */

@@ -8,7 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/glibc.h"
@@ -19,6 +22,8 @@ struct source source;
 extern char **environ;
 
 #define NAME "limits"
+
+#define READ_TRIES 3 /* while it is replaced */
 
 /*
  * What is large here is static: the thread that calls may be the program's, with a small stack. All
@@ -38,6 +43,66 @@ static void cut_name(char *path)
         slash[1] = '\0';
 }
 
+/*
+ * A program may have the kernel answer its calls with errors of its choice, or as if they had done
+ * what they have not (seccomp(2)); what a call that is let through writes it can't choose. So that
+ * there is no file is believed of a folder only that can be listed, and is the right one; and of a
+ * file what was read of the one in that folder, as long as that is.
+ */
+
+static bool is_our_folder(int fd)
+{
+    struct stat st;
+
+    return file_stat_fd(fd, &st) == 0 && st.st_dev == source.folder.dev &&
+           st.st_ino == source.folder.ino;
+}
+
+/* The kernel's, which the C library gives no name. */
+struct entry {
+    uint64_t ino;
+    int64_t at;
+    uint16_t bytes;
+    uint8_t type;
+    char name[];
+};
+
+/* -ENOENT: no file is in the folder that is open there, or -errno of the open that failed; -EIO
+ * where there is one, or that can't be told. */
+static int list_for_file(int fd)
+{
+    static char entries[4096] __attribute__((aligned(8)));
+    bool any = false;
+    long len;
+
+    if (fd < 0)
+        return errno == ENOENT ? -EIO : -errno;
+    if (!is_our_folder(fd))
+        return -EIO;
+    while ((len = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0) {
+        const struct entry *entry;
+
+        any = true;
+        for (long at = 0; at < len; at += entry->bytes) {
+            entry = (const struct entry *)(entries + at);
+            if (strcmp(entry->name, NAME) == 0)
+                return -EIO;
+        }
+    }
+    return len == 0 && any ? -ENOENT : -EIO;
+}
+
+/* What an answer of the kernel's to a question for the file is worth. */
+static int confirm_absence(int r, int folder, const char *path)
+{
+    AUTOCLOSE int fd = -1;
+
+    if (r != -ENOENT)
+        return r;
+    fd = openat(folder, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return list_for_file(fd);
+}
+
 /* Whether there is a limits file in the folder, which is the source's from now on. */
 static bool note_folder(const char *name)
 {
@@ -54,7 +119,7 @@ static bool note_folder(const char *name)
         return false;
     }
     source.folder = (struct kept){.fd = -1, .dev = st.st_dev, .ino = st.st_ino};
-    source.was_there = file_stat(source.path, &st) == 0;
+    source.was_there = confirm_absence(file_stat(source.path, &st), AT_FDCWD, folder) != -ENOENT;
     return source.was_there;
 }
 
@@ -112,21 +177,53 @@ static int stat_file(struct stat *ret_file)
 {
     int r = open_folder();
 
-    return r < 0 ? r : file_stat_at(source.folder.fd, NAME, ret_file);
+    if (r < 0)
+        return r;
+    r = file_stat_at(source.folder.fd, NAME, ret_file);
+    return confirm_absence(r, source.folder.fd, ".");
+}
+
+/* -EAGAIN: it was replaced meanwhile, or is another one than is said. */
+static ssize_t read_once(char *text, size_t size)
+{
+    AUTOCLOSE int fd = openat(source.folder.fd, NAME, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat opened, there;
+    ssize_t len;
+    int r;
+
+    if (fd < 0)
+        return -errno;
+    r = file_stat_fd(fd, &opened);
+    if (r == 0)
+        r = file_stat_at(source.folder.fd, NAME, &there);
+    if (r < 0)
+        return r;
+    if (opened.st_dev != there.st_dev || opened.st_ino != there.st_ino)
+        return -EAGAIN;
+    len = file_read_fd(fd, text, size);
+    return len >= 0 && len != opened.st_size ? -EAGAIN : len;
 }
 
 /* -ENOENT: there is none, or none was there and its folder can't be found any more. */
 static ssize_t read_file(char *text, size_t size)
 {
     int r = open_folder();
+    ssize_t len = -EAGAIN;
 
-    if (r == 0)
-        return file_read_at(source.folder.fd, NAME, text, size);
-    return r == -ESTALE && !source.was_there ? -ENOENT : r;
+    if (r < 0)
+        return r == -ESTALE && !source.was_there ? -ENOENT : r;
+    for (unsigned i = 0; i < READ_TRIES && len == -EAGAIN; i++)
+        len = read_once(text, size);
+    if (len == -EAGAIN)
+        return -EIO;
+    return len < 0 ? confirm_absence((int)len, source.folder.fd, ".") : len;
 }
 
 static int cannot_read(int r, struct error *err)
 {
+    if (r == -EIO)
+        return error_set(err, r, "%s: it can't be read, or whether there is one can't be told",
+                         source.path);
     return error_set(err, r, "%s: %s", source.path,
                      r == -ESTALE ? "its folder can't be found any more" : strerror(-r));
 }

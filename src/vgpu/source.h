@@ -25,7 +25,7 @@ struct source {
     char path[LIMITS_PATH_SIZE]; /* absolute; "": could not be known, which refuses everything */
     struct kept folder;          /* it lies there, whatever else the path leads to later; open from
                                     the first reading on */
-    bool was_there;              /* when the library was loaded */
+    bool was_there;              /* when the library was loaded, or may have been */
     struct stat seen;            /* the file that was read */
     int64_t failing_since_ns;    /* 0: it could be looked at, and read if it changed */
     bool is_lost;                /* what it says now is not known for too long */
@@ -38,8 +38,9 @@ extern struct source source;
 int source_read(struct error *err);
 
 /*
- * Reads the file again if it changed. One that was removed from its folder leaves all as it was. So
- * does one that can't be read, or found (as after chroot()), but no longer than SOURCE_LOST_NS: the
- * source is lost then, until it can be read again.
+ * Reads the file again if it changed. One that was removed from its folder, which can be
+ * listed and has none, leaves all as it was. So does one that can't be read, or found (as after
+ * chroot()), but no longer than SOURCE_LOST_NS: the source is lost then, until it can be read
+ * again.
  */
 void source_refresh(void);

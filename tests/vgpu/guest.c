@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "cu.h"
+#include "filters.h"
 
 #define MAX_PIECES 65536
 #define MAX_SIGNALS 65
@@ -328,6 +329,13 @@ static int verb_chdir(const char *argument)
 static int verb_chroot(const char *argument)
 {
     return chroot(argument) || chdir("/") ? 79 : 0;
+}
+
+/* From now on. */
+static int verb_filter(const char *argument)
+{
+    filter(argument, 0);
+    return 0;
 }
 
 /* So many descriptors may be open from now on. */
@@ -816,6 +824,7 @@ static const struct verb verbs[] = {
     {"chdir", verb_chdir},
     {"chroot", verb_chroot},
     {"files", verb_files},
+    {"filter", verb_filter},
     {"unlink", verb_unlink},
     {"forge", verb_forge},
     {"closefrom", verb_closefrom},

@@ -400,6 +400,54 @@ def habit_file_gone():
     refused(ended, "a region that a file ruled is not for a process without one")
 
 
+def source_address():
+    """Where the library has what it knows of its limits file."""
+    names = subprocess.run(["nm", LIBVGPU], capture_output=True, text=True, check=True).stdout
+    return next(line.split()[0] for line in names.splitlines() if line.endswith(" source"))
+
+
+def filtered(ways, verbs):
+    return [BUILD / "tests/filtered", ways, source_address(), GUEST, *verbs.split()]
+
+
+def habit_file_filtered():
+    """A limits file that the program's own filter of system calls hides is no freedom either."""
+    if SANITIZER:  # whose own calls would be filtered
+        return
+    for ways in ("hidden,unopened", "hidden,unopened,unseen,unlisted", "hidden,input", "empty", "input", "seen,unopened", "unseen,unopened"):
+        machine = Machine()
+        library, _ = ruled(machine)
+        with open(pathlib.Path(tempfile.mkdtemp(dir=scratch)) / "own", "w+") as own:
+            own.write("CUDA_DEVICE_MEMORY_LIMIT=7g\n")
+            own.seek(0)
+            ended = run(filtered(ways, "init fill say"), bare_environment(machine, LD_PRELOAD=library), stdin=own)
+        if ended.returncode == 77:
+            check(True, "filters: the kernel has none, so not tried")
+            return
+        refused(ended, f"{ways}: nothing is given")
+
+    alone = pathlib.Path(tempfile.mkdtemp(dir=scratch)) / "libvgpu.so"
+    shutil.copy(LIBVGPU, alone)
+    machine = Machine()
+    environment = limited_environment(machine, memory=LIMIT, library=alone)
+    running = start(filtered("unlisted", "init fill say wait"), environment, stderr=subprocess.PIPE)
+    check_equal(heard(running).get("taken", 0), 0, "where there is none, and that can't be told, neither")
+    running.communicate("\n", timeout=20)
+
+    for way in ("unseen", "seen", "unopened", "empty"):
+        machine = Machine()
+        library, region = ruled(machine)
+        verbs = f"init alloc=32M say filter={way} wait alloc=32M say wait alloc=400M say wait"
+        running = begin(verbs, bare_environment(machine, LD_PRELOAD=library), stderr=subprocess.PIPE)
+        heard(running)
+        resize(machine, library, region, "400m")
+        go_on(running), heard(running)
+        time.sleep(10.5)
+        go_on(running)
+        check_equal(heard(running).get("code"), 2, f"{way}: changed limits that can't be read don't leave all as it was for ever")
+        running.communicate("\n", timeout=20)
+
+
 def habit_cells_hidden():
     """Who can't find its card's cells knows of no priority of others, and is given nothing."""
     machine = Machine()
