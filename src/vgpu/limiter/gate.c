@@ -19,22 +19,39 @@
 #define CREDIT_DEBT_NS (5 * NS_PER_S)     /* while the debt is not more than this */
 #define BETTERS_PART 10                   /* beside others that go first, a tenth of it */
 #define PATIENCE_NS INT64_C(50000000)     /* held so long beside unmeasured work, one goes */
+#define APART_PART 0.4                    /* so much of its length later one may end than another */
 #define SCARCE_NS INT64_C(1000000)        /* below this balance there are turns */
 
-/* Beside a kernel of ours that runs anyway, in another stream, and not longer than it: that costs
- * nothing. */
-static bool fits_beside(struct limiter *limiter, const struct launch *launch,
-                        const struct cost *cost, int64_t now_ns)
+/* When a kernel that was seen running began, as far as is known. */
+static int64_t began_ns(const struct sample *sample)
 {
-    struct sample *leader = samples_leader(&limiter->samples);
-    double left_ns, price_ns = cost_expected(cost);
+    return sample->was_idle ? MIN(sample->recorded_ns, sample->started_ns) : sample->started_ns;
+}
 
+/*
+ * Beside a kernel of ours that runs anyway, in another stream, and not longer than it: that costs
+ * nothing. Kernels that are launched at once in several streams are a little apart. So as far as
+ * those that went beside others of late did not have the device for themselves, one may end later,
+ * and be charged for that: by less than half of its time, so that each that goes beside the one
+ * before it ends less late. And so far they may take more together than what they run beside.
+ */
+static bool fits_beside(struct limiter *limiter, const struct launch *launch,
+                        const struct cost *cost, struct waiting *waiting, int64_t now_ns)
+{
+    const double alone = limiter_ridden_part(limiter), price_ns = cost_expected(cost);
+    struct sample *leader = samples_leader(&limiter->samples);
+    double left_ns;
+
+    waiting->rides = false;
     if (!leader || leader->expected_ns <= 0 || launches_share_stream(&leader->launch, launch))
         return false;
-    left_ns = leader->expected_ns - (double)(now_ns - leader->started_ns) - leader->ridden_ns;
+    left_ns = leader->expected_ns - (double)(now_ns - began_ns(leader)) - leader->ridden_ns;
+    if (cost_is_long(cost))
+        left_ns += APART_PART * (1 - alone) * price_ns;
     if (price_ns > left_ns)
         return false;
-    leader->ridden_ns += price_ns;
+    leader->ridden_ns += alone * price_ns;
+    waiting->rides = true;
     return true;
 }
 
@@ -264,7 +281,8 @@ bool limiter_may_go(struct limiter *limiter, const struct launch_cache *cache,
                cuts_wait(limiter, waiting, ROOM_NS, now_ns, ret_until_ns);
     balance = share_balance(limiter->share, now_ns);
     if (may_owe(limiter, launch, cost, waiting, stopped ? INT64_MIN : balance, now_ns) ||
-        (!yields && !betters && fits_beside(limiter, launch, cost, now_ns) && !is_full(limiter)))
+        (!yields && !betters && fits_beside(limiter, launch, cost, waiting, now_ns) &&
+         !is_full(limiter)))
         return true;
     if (yields) {
         limiter_was_held(limiter, waiting);

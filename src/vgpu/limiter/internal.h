@@ -30,6 +30,10 @@ void limiter_charge_short(struct limiter *limiter, double amount_ns);
 /* What a launch is charged for when it goes, in ns. */
 double limiter_price(const struct limiter *limiter, const struct cost *cost);
 
+/* What is charged, in 0..1 of their length, for kernels that go beside others: half until some were
+ * seen, and all of it beside other contexts, where a kernel that seems to run may not. */
+double limiter_ridden_part(const struct limiter *limiter);
+
 /* What a launch uses up of its thread's risk: see lot.h. 0: it is measured each time. */
 double limiter_risk_ns(const struct limiter *limiter, const struct launch_cache *cache,
                        const struct cost *cost);

@@ -190,6 +190,8 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     if (kind)
         limiter_measure(limiter, launch, ticket, kind, weight, cost, now_ns);
     /* An ordinary launch does not come by here, and overlaps so much more. */
+    if (ticket->sample)
+        ticket->sample->rides = waiting->rides;
     if (ticket->sample && waiting->entered_ns)
         ticket->sample->held_ns += now_ns - waiting->entered_ns;
     limiter_note_let_go(limiter, cost, risk_ns, now_ns);

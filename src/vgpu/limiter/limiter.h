@@ -169,6 +169,7 @@ struct waiting {
     int64_t entered_ns; /* 0: it had to wait since */
     int64_t since_ns;   /* when it was asked first */
     bool on_credit;
+    bool rides;                  /* it goes beside a kernel that runs anyway */
     int64_t completion_until_ns; /* waits for completions no longer */
 };
 
@@ -212,6 +213,11 @@ struct limiter {
         int64_t unseen_due_ns, unseen_gap_ns; /* the same where what runs was not measured */
         int64_t ranked_ns; /* charged when no other of higher priority had used the card lately */
     } credit;
+
+    struct {
+        double length_ns, charged_ns; /* moving sums over those that went beside a kernel */
+        int64_t noted_ns;
+    } rides;
 
     struct {
         double mean_ns; /* of wall time, a launch */

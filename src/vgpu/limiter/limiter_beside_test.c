@@ -129,6 +129,48 @@ static void threads_that_launch_at_once_have_their_share(void **state)
     check_threads(3, 30e3, 0, true, 4);
 }
 
+/* Threads that are held for their share go together, each in its stream, where their kernels run
+ * side by side, and one by one where each fills the device. */
+static void held_threads_go_side_by_side(void **state)
+{
+    static const struct {
+        unsigned threads;
+        double length_ns;
+        bool filled;
+        double least; /* kernels in as much time of the device as the share is */
+    } cases[] = {
+        {4, 1e6, false, 3.5},
+        {4, 2e6, false, 3.5},
+        {2, 20e6, false, 1.3},
+        {4, 2e6, true, 0.97},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct setup setup = {
+            .cores = CORES,
+            .tenants = 1,
+            .filled = cases[i].filled,
+            .programs = {trace_program(cases[i].length_ns, 0)},
+        };
+        struct result result;
+        double beside;
+
+        setup.programs[0].threads = cases[i].threads;
+        setup.programs[0].batch = 1;
+        result = trace_run(&setup, 1, false);
+        /* The launches are the first thread's. */
+        beside =
+            result.launches * cases[i].threads * cases[i].length_ns / TRACE_WINDOW_NS * 100 / CORES;
+        print_message("%u threads, kernels of %.0f ms%s: %.2f %%, %.2f side by side\n",
+                      cases[i].threads, cases[i].length_ns / 1e6,
+                      cases[i].filled ? " that fill the device" : "", result.share, beside);
+        assert_true(result.share < CORES + OVER);
+        assert_true(result.share > CORES - OVER);
+        assert_true(beside > cases[i].least);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +178,7 @@ int main(void)
         cmocka_unit_test(kernels_that_are_longer_in_some_streams_keep_the_share),
         cmocka_unit_test(kernels_that_slow_each_other_a_little_keep_the_share),
         cmocka_unit_test(threads_that_launch_at_once_have_their_share),
+        cmocka_unit_test(held_threads_go_side_by_side),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

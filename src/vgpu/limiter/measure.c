@@ -3,6 +3,7 @@
 /* Which launches are measured, and what a launch itself says of its measurement. */
 
 #include "base/util.h"
+#include "region/bucket.h"
 #include "vgpu/limiter/internal.h"
 
 /* Measuring by pace costs a quarter of what measuring by cost may: from 2 ms between launches on
@@ -16,6 +17,7 @@
 #define WAIT_MOST_NS INT64_C(10000)   /* waiting for an empty stream does not take longer */
 #define ASKING_MOST_NS INT64_C(20000) /* two questions to the driver take less */
 #define HIDDEN_RISK_NS 25e3           /* of a launch into a stream that can't be looked at */
+#define RIDDEN_PART 0.5               /* of kernels beside others; more of it is not worth a wake */
 #define DOUBT_ALWAYS_NS 1e8           /* with so much in doubt each launch is measured */
 
 unsigned limiter_beside(const struct limiter *limiter, const struct launch *launch,
@@ -182,6 +184,16 @@ static void note_host_time(struct limiter *limiter, const struct ticket *ticket)
         sample->queued_ns = took_ns;
 }
 
+/* Those who were held of late may go beside it, if such kernels run side by side. */
+static void wake_who_may_ride(struct limiter *limiter, const struct sample *sample)
+{
+    if (sample->rides || sample->began_ns - limiter->held_ns > HELD_NS ||
+        limiter_ridden_part(limiter) > RIDDEN_PART)
+        return;
+    limiter->samples.polled_ns = 0; /* that it has begun is to be seen */
+    bucket_wake(limiter->compute);
+}
+
 void limiter_end_measured(struct limiter *limiter, const struct ticket *ticket)
 {
     struct sample *sample = ticket->sample;
@@ -191,8 +203,10 @@ void limiter_end_measured(struct limiter *limiter, const struct ticket *ticket)
     sample->issued_ns = limiter->issued_ns;
     if (samples_end(&limiter->samples, limiter->ops, limiter->gpu, sample, ticket->is_recorded)) {
         sample->after_ns = ticket->end_took_ns + limiter_now(limiter) - began_ns;
-        if (sample->kind == SAMPLE_ALWAYS)
+        if (sample->kind == SAMPLE_ALWAYS) {
             limiter_publish_owed(limiter);
+            wake_who_may_ride(limiter, sample);
+        }
     } else if (sample->kind != SAMPLE_COUNTED) {
         limiter_charge_lost(limiter, sample, ticket->returned_ns);
     }

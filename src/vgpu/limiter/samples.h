@@ -84,6 +84,7 @@ struct sample {
     double weight;               /* how many launches its correction is charged for */
     double expected_ns;          /* what it was expected to take; 0: nothing was known */
     double ridden_ns;            /* expected of launches that went beside it */
+    bool rides;                  /* it went beside another one */
     int64_t issued_ns;           /* what the process had charged by then */
     bool was_idle;               /* its stream, so that the start ran at once */
     int64_t recorded_ns;         /* host clock, of its start */

@@ -49,6 +49,13 @@
  * it takes. */
 #define LATE_PART 0.05
 
+/* Of the sums of what went beside others, what the next one leaves. Until so much is known, and
+ * after a second in which none went, half is taken to be charged: then one at a time is tried. */
+#define RIDES_KEPT 0.95
+#define RIDES_MEMORY_NS NS_PER_S
+#define RIDES_UNKNOWN 0.5
+#define RIDES_UNKNOWN_NS 2e6
+
 /* What was charged for short kernels is remembered no further back. */
 #define SHORTS_MOST_NS 20e6
 
@@ -188,6 +195,29 @@ static struct interval without_company(struct limiter *limiter, const struct sam
     return interval;
 }
 
+double limiter_ridden_part(const struct limiter *limiter)
+{
+    const double unknown_ns = RIDES_UNKNOWN_NS;
+
+    if (presence_contended(&limiter->presence))
+        return 1;
+    if (limiter_now(limiter) - limiter->rides.noted_ns > RIDES_MEMORY_NS)
+        return RIDES_UNKNOWN;
+    return MIN(MAX(limiter->rides.charged_ns + RIDES_UNKNOWN * unknown_ns, 0.0) /
+                   (limiter->rides.length_ns + unknown_ns),
+               1.0);
+}
+
+static void note_ride(struct limiter *limiter, double length_ns, double charge_ns)
+{
+    const int64_t now_ns = limiter_now(limiter);
+    const double kept = now_ns - limiter->rides.noted_ns > RIDES_MEMORY_NS ? 0 : RIDES_KEPT;
+
+    limiter->rides.length_ns = kept * limiter->rides.length_ns + length_ns;
+    limiter->rides.charged_ns = kept * limiter->rides.charged_ns + charge_ns;
+    limiter->rides.noted_ns = now_ns;
+}
+
 /* A kernel that is measured each time is charged what it took of the device, less what others of
  * ours took at the same moments. It stands for itself alone: that our recording held it up, so that
  * the device was busy for longer, is in what it took. */
@@ -210,6 +240,8 @@ static void finish_always(struct limiter *limiter, struct sample *sample, double
         charge_ns = presence_charge(&limiter->presence, own.start_ms * 1e6, own.end_ms * 1e6,
                                     own_ns, took_ns);
     }
+    if (sample->rides)
+        note_ride(limiter, length_ns, charge_ns);
     learn(limiter, sample, length_ns);
     limiter_charge(limiter, charge_ns - (double)(sample->paid_ns + sample->provisional_ns));
     note_longest(limiter, length_ns);
