@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -52,36 +54,57 @@ static void __attribute__((constructor)) note_standard_error(void)
 
 /* Whether descriptor 2 is still that, or a log: a program that closed it may have a file of its own
  * there, or a connection, in which a word of ours would be amid its data. */
-static bool is_for_words(void)
+static bool is_for_words(bool *ret_pipe)
 {
     struct stat now;
 
     note_standard_error();
     if (file_stat_fd(STDERR_FILENO, &now) < 0)
         return false;
+    *ret_pipe = S_ISFIFO(now.st_mode);
     if (before.st_ino && now.st_dev == before.st_dev && now.st_ino == before.st_ino)
         return true;
     return S_ISCHR(now.st_mode) ||
            (S_ISREG(now.st_mode) && (fcntl(STDERR_FILENO, F_GETFL) & O_APPEND));
 }
 
-/* Nobody may read a pipe: the program neither waits for that, nor is it ended by SIGPIPE. */
+/* A pipe may have become full since it was asked, and then this would wait, perhaps for ever and
+ * with a lock held. */
+static ssize_t write_at_once(const char *line, size_t len, bool is_pipe)
+{
+    const struct iovec part = {(void *)(uintptr_t)line, len};
+    ssize_t written = -1;
+
+    if (is_pipe)
+        written = syscall(SYS_pwritev2, STDERR_FILENO, &part, 1, -1L, -1L, RWF_NOWAIT);
+    if (is_pipe && (written >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS)))
+        return written;
+    return write(STDERR_FILENO, line, len);
+}
+
+/* Nobody may read a pipe, and a file may be as large as the program may make one: it neither waits
+ * for that, nor is it ended by a signal. */
 static void write_line(const char *line, size_t len)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
     const struct timespec now = {0};
-    sigset_t pipe, pending, mask;
-    bool was_pending;
+    sigset_t ending, pending, mask;
+    bool is_pipe;
 
-    if (!is_for_words() || poll(&out, 1, 0) != 1 || !(out.revents & POLLOUT))
+    if (!is_for_words(&is_pipe) || poll(&out, 1, 0) != 1 || !(out.revents & POLLOUT))
         return;
-    (void)sigemptyset(&pipe);
-    (void)sigaddset(&pipe, SIGPIPE);
+    (void)sigemptyset(&ending);
+    (void)sigaddset(&ending, SIGPIPE);
+    (void)sigaddset(&ending, SIGXFSZ);
     (void)sigpending(&pending);
-    was_pending = sigismember(&pending, SIGPIPE);
-    (void)pthread_sigmask(SIG_BLOCK, &pipe, &mask);
-    if (write(STDERR_FILENO, line, len) < 0 && errno == EPIPE && !was_pending)
-        (void)sigtimedwait(&pipe, NULL, &now);
+    (void)pthread_sigmask(SIG_BLOCK, &ending, &mask);
+    if (write_at_once(line, len, is_pipe) < 0) {
+        const int sent = errno == EPIPE ? SIGPIPE : errno == EFBIG ? SIGXFSZ : 0;
+
+        (void)sigemptyset(&ending);
+        if (sent && !sigismember(&pending, sent) && sigaddset(&ending, sent) == 0)
+            (void)sigtimedwait(&ending, NULL, &now);
+    }
     (void)pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 

@@ -558,6 +558,8 @@ def habit_loading():
 
 def habit_unread_words():
     """Words that nobody reads neither end a program nor hold it up, and never get into its own files."""
+    import resource
+
     environment = limited_environment(Machine(), memory="garbage")
     plain = guest("init", environment)
     check_equal(plain.stderr.count("hami: "), 1, "a program is told something")
@@ -568,6 +570,11 @@ def habit_unread_words():
         os.close(writes)
         check_equal(ended.wait(20), plain.returncode, f"by a pipe {title} it ends as ever")
     folder = new_region().parent
+    full = folder / "full"
+    with full.open("a") as stderr:
+        nothing = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        check_equal(start([GUEST, "init"], environment, stderr=stderr, preexec_fn=nothing).wait(20), plain.returncode, "by a log that may not grow it ends as ever")
+    check_equal(full.read_text(), "", "and nothing is written")
     data, log = folder / "data", folder / "log"
     for path, argument in ((data, data), (log, f"append,{log}")):
         check_equal(guest(f"stderr={argument} init", environment).returncode, plain.returncode, "a program may have another file as descriptor 2")
