@@ -5,12 +5,13 @@
 #include "region/bucket.h"
 
 /* So long devices are bound from when they were found to be. To find it again costs some waits. */
-#define BOUND_NS (20 * NS_PER_S)
+#define BOUND_NS (60 * NS_PER_S)
 /* Of devices that have nothing to do with one another every third wait may end so by chance; of
  * long waits it is seldom. */
 #define FOUND_LEAST 3
 #define FOUND_NS (25 * NS_PER_MS)     /* so long a wait counts once more */
 #define WAIT_LEAST_NS (5 * NS_PER_MS) /* a shorter one says little: kernels vary */
+#define LONG_NS NS_PER_S              /* until a debt is repaid */
 #define LOOK_NS (4 * NS_PER_MS)       /* a look comes no later than that, but for the host */
 #define FRESH_NS (8 * NS_PER_MS)      /* who waits says so at each look */
 #define PATIENCE_NS (100 * NS_PER_MS) /* what waits for so long may wait for any device */
@@ -77,17 +78,31 @@ void gang_note_gone(struct region *region, unsigned device, int64_t price_ns, in
         wake_held(region, device);
 }
 
-/* Whether none that is bound is in debt; if so, who was ahead is not any more. */
-static bool are_open(struct region *region, bool allowed, int64_t now_ns, int64_t *ret_until_ns)
+/* What a long wait leaves is repaid together. */
+static void stay_bound(struct region *region, int64_t now_ns, int64_t until_ns)
+{
+    for (unsigned i = 0; until_ns - now_ns > LONG_NS && i < devices(region); i++) {
+        if (is_bound(region, i, now_ns) && LOAD(gang_of(region, i)->until_ns) < until_ns)
+            STORE(gang_of(region, i)->until_ns, until_ns);
+    }
+}
+
+/* Whether none that is bound is in debt; if so, who was ahead is not any more. Else whether it
+ * takes long to repay. */
+static bool are_open(struct region *region, bool allowed, int64_t now_ns, int64_t *ret_until_ns,
+                     bool *ret_long)
 {
     bool open = allowed;
 
+    *ret_long = false;
     for (unsigned i = 0; i < devices(region); i++) {
         int64_t until_ns = now_ns;
 
         if (!is_bound(region, i, now_ns) ||
             bucket_is_open(&region->ext->devices[i].compute, rate_of(region, i), now_ns, &until_ns))
             continue;
+        stay_bound(region, now_ns, until_ns);
+        *ret_long |= until_ns - now_ns > LONG_NS;
         *ret_until_ns = open ? until_ns : MAX(*ret_until_ns, until_ns);
         open = false;
     }
@@ -110,20 +125,30 @@ static bool is_behind(struct region *region, unsigned device, int64_t price_ns, 
     return is;
 }
 
-static bool is_waited_for(struct region *region, unsigned device, int64_t now_ns)
+/* since_ns: seen after that. */
+static bool is_waited_for(struct region *region, unsigned device, bool bound, int64_t since_ns,
+                          int64_t now_ns)
 {
-    const bool bound = is_bound(region, device, now_ns);
     bool is = false;
 
     for (unsigned i = 0; i < devices(region); i++) {
         const struct region_gang *gang = gang_of(region, i);
         const int64_t patience_ns = bound && is_bound(region, i, now_ns) ? 0 : PATIENCE_NS;
-        const int64_t since_ns = LOAD(gang->late_since_ns);
+        const int64_t late_since_ns = LOAD(gang->late_since_ns), late_ns = LOAD(gang->late_ns);
 
-        is |= i != device && since_ns && since_ns <= now_ns - patience_ns &&
-              LOAD(gang->late_ns) > now_ns - FRESH_NS;
+        is |= i != device && late_since_ns && late_since_ns <= now_ns - patience_ns &&
+              late_ns > now_ns - FRESH_NS && late_ns > since_ns;
     }
     return is;
+}
+
+/* While a long debt is repaid one launch at a time goes, if another device goes on waiting: what a
+ * step that is let go too early would wait for is as long. */
+static bool is_surely_waited_for(struct region *region, unsigned device, int64_t now_ns)
+{
+    const int64_t held_since_ns = LOAD(gang_of(region, device)->held_since_ns);
+
+    return held_since_ns && is_waited_for(region, device, true, held_since_ns + LOOK_NS, now_ns);
 }
 
 static bool owes_little(struct region *region, unsigned device, int64_t now_ns)
@@ -138,12 +163,17 @@ bool gang_allows(struct region *region, unsigned device, bool allowed, int64_t p
                  int64_t now_ns, int64_t *ret_until_ns)
 {
     const bool bound = is_bound(region, device, now_ns);
+    bool is_long = false;
 
-    if (devices(region) < 2 || (bound ? are_open(region, allowed, now_ns, ret_until_ns) : allowed))
+    if (devices(region) < 2 ||
+        (bound ? are_open(region, allowed, now_ns, ret_until_ns, &is_long) : allowed))
         return allowed;
-    return owes_little(region, device, now_ns) &&
-           ((bound && is_behind(region, device, price_ns, now_ns)) ||
-            is_waited_for(region, device, now_ns));
+    if (!owes_little(region, device, now_ns))
+        return false;
+    if (is_long)
+        return is_surely_waited_for(region, device, now_ns);
+    return (bound && is_behind(region, device, price_ns, now_ns)) ||
+           is_waited_for(region, device, bound, 0, now_ns);
 }
 
 /* For how long launches were held on a device, in all. */

@@ -167,6 +167,35 @@ static void who_is_bound_is_held_for_the_others_debt(void **state)
     assert_false(allows(1, NS_PER_MS, now_ns + 41 * NS_PER_MS));
 }
 
+/* A rank that is late for long leaves the others a debt that may take longer than they are bound
+ * for. Until it is repaid nobody catches up, and who is waited for goes once that is sure. */
+static void a_long_debt_is_repaid_together(void **state)
+{
+    struct gang_wait wait = {0};
+    int64_t now_ns = T0 + 100 * NS_PER_MS;
+
+    (void)state;
+    bind_both(now_ns);
+    now_ns += 50 * NS_PER_S;
+    assert_true(allows(0, NS_PER_MS, now_ns));
+    launch(0, 25 * NS_PER_S, now_ns); /* 50 s at a half */
+    for (unsigned s = 0; s < 45; s++)
+        assert_false(allows(1, NS_PER_MS, now_ns + s * NS_PER_S));
+    now_ns += 45 * NS_PER_S;
+    gang_note_held(&region, 1, now_ns);
+    gang_look(&region, 0, &wait, true, now_ns + 3 * NS_PER_MS);
+    assert_false(allows(1, NS_PER_MS, now_ns + 3 * NS_PER_MS));
+    gang_look(&region, 0, &wait, true, now_ns + 5 * NS_PER_MS);
+    assert_true(allows(1, NS_PER_MS, now_ns + 5 * NS_PER_MS));
+    gang_note_gone(&region, 1, NS_PER_MS, now_ns + 5 * NS_PER_MS);
+    assert_false(allows(1, NS_PER_MS, now_ns + 5 * NS_PER_MS));
+    gang_look(&region, 0, &wait, false, now_ns + 6 * NS_PER_MS);
+    now_ns += 6 * NS_PER_S;
+    assert_true(allows(1, NS_PER_MS, now_ns));
+    assert_true(allows(0, NS_PER_MS, now_ns));
+    assert_false(are_bound(now_ns));
+}
+
 /* What another device waits for goes in debt, as long as that is not too much. */
 static void who_is_waited_for_goes(void **state)
 {
@@ -227,6 +256,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_waits_do_not, new_devices, free_devices),
         cmocka_unit_test_setup_teardown(who_is_bound_is_held_for_the_others_debt, new_devices,
                                         free_devices),
+        cmocka_unit_test_setup_teardown(a_long_debt_is_repaid_together, new_devices, free_devices),
         cmocka_unit_test_setup_teardown(who_is_waited_for_goes, new_devices, free_devices),
         cmocka_unit_test_setup_teardown(others_help_after_a_tenth_of_a_second, new_devices,
                                         free_devices),
