@@ -10,12 +10,15 @@
  *   - all while one is in debt, until none is,
  *   - but for a launch that does not bring its device ahead of the one that is furthest since all
  *     were let go last: a step that one began, the others end;
- *   - and for all launches while one of the devices waits longer than its work should take. The
- *     debt of either is bounded, and repaid.
+ *   - and for all launches while another one waits longer than its work should take. The debt that
+ *     comes of it is bounded, and repaid;
+ *   - while a debt takes long to repay, as that of a kernel which waited for a late rank does, only
+ *     for launches that are surely waited for, one at a time.
  *
- * Found are they by what ended such waits: launches on the other device that had been held
- * meanwhile. Where a wait ends though the other one's launches are held on, it was for something
- * else. Devices that are bound for nothing lose little: who is behind is not held.
+ * They are found by what ended such waits: launches on the other device that had been held
+ * meanwhile. A wait that ends though those are held on was for something else. For what waits for a
+ * tenth of a second launches go before that is known. Devices that are bound for nothing lose
+ * little: who is behind is not held.
  *
  * The words are the region's (struct region_gang), for ranks may be processes; amounts in ns of the
  * device, times CLOCK_MONOTONIC. Pure but for waking who is held.
