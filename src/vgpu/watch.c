@@ -209,8 +209,8 @@ static bool start_thread(void)
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!started && atomic_load(&vgpu.limited_compute))
         vgpu_say(VGPU_WORD_THREAD,
-                 "no thread can be made to look after launches (memory, or a limit of processes?): "
-                 "under a limit of compute nothing is launched until one can");
+                 "no thread can be made to look after launches (memory, or a limit of "
+                 "processes?): nothing is launched until one can");
     return started;
 }
 

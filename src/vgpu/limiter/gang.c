@@ -4,8 +4,9 @@
 #include "base/util.h"
 #include "region/bucket.h"
 
-/* So long devices are bound from when they were found to be. To find it again costs some waits. */
-#define BOUND_NS (60 * NS_PER_S)
+/* So long devices are bound from when they were found to be: for as long as any debt takes to
+ * repay. To find it again costs some waits. */
+#define BOUND_NS BUCKET_DEBT_MAX_NS
 /* Of devices that have nothing to do with one another every third wait may end so by chance; of
  * long waits it is seldom. */
 #define FOUND_LEAST 3
@@ -78,15 +79,6 @@ void gang_note_gone(struct region *region, unsigned device, int64_t price_ns, in
         wake_held(region, device);
 }
 
-/* What a long wait leaves is repaid together. */
-static void stay_bound(struct region *region, int64_t now_ns, int64_t until_ns)
-{
-    for (unsigned i = 0; until_ns - now_ns > LONG_NS && i < devices(region); i++) {
-        if (is_bound(region, i, now_ns) && LOAD(gang_of(region, i)->until_ns) < until_ns)
-            STORE(gang_of(region, i)->until_ns, until_ns);
-    }
-}
-
 /* Whether none that is bound is in debt; if so, who was ahead is not any more. Else whether it
  * takes long to repay. */
 static bool are_open(struct region *region, bool allowed, int64_t now_ns, int64_t *ret_until_ns,
@@ -101,7 +93,6 @@ static bool are_open(struct region *region, bool allowed, int64_t now_ns, int64_
         if (!is_bound(region, i, now_ns) ||
             bucket_is_open(&region->ext->devices[i].compute, rate_of(region, i), now_ns, &until_ns))
             continue;
-        stay_bound(region, now_ns, until_ns);
         *ret_long |= until_ns - now_ns > LONG_NS;
         *ret_until_ns = open ? until_ns : MAX(*ret_until_ns, until_ns);
         open = false;
