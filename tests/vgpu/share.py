@@ -303,7 +303,7 @@ def exchanges(way, sentence, least, warm_up):
 def together():
     """Processes that wait in kernels for one another's device are held and let go together."""
     # Of 4 ms each, at most 1,650; where waits grow there are 61.
-    steadily(lambda: exchanges("all-reduce", "once in 4 ms, though one was late", 500, 12))
+    steadily(lambda: exchanges("all-reduce", "once in 4 ms, though one was late", 400, 12))
     # Of 1 ms each, at most 3,600; where waits grow there are none at all.
     steadily(lambda: exchanges("all-reduces", "each 40 us", 800, 2))
 
