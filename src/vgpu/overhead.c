@@ -47,8 +47,8 @@ static bool is_limited(const struct vgpu_device *device)
 static void say_size_unknown(const struct vgpu_device *device)
 {
     vgpu_say(VGPU_WORD_CONTEXT,
-             "%s: what a context takes can't be measured here (no NVML, or it does not name this "
-             "process) and the limits don't say it (CUDA_DEVICE_CONTEXT_SIZE): it is refused",
+             "%s: what a context takes is neither known from NVML nor by CUDA_DEVICE_CONTEXT_SIZE: "
+             "it is refused",
              device->uuid);
 }
 
