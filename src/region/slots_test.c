@@ -147,6 +147,27 @@ static void what_a_killed_process_held_is_free_again(void **state)
     region_close(&region);
 }
 
+/* A process of that habit holds 600 units. */
+static pid_t begin_holding(struct region *region, void (*habit)(void))
+{
+    pid_t holder;
+
+    assert_int_equal(region_open(region, fixture_path, NULL), 0);
+    (void)region_device(region, "GPU-a");
+    holder = start_holder(600, habit);
+    (void)usleep(50000);
+    return holder;
+}
+
+static void end_holding(struct region *region, pid_t holder)
+{
+    kill_holder(holder);
+    assert_int_equal(fixture_view()->process_count, 0);
+    assert_int_equal(region_settle(region), 1);
+    assert_int_equal(ledger_total(region->ext, 0), 0);
+    region_close(region);
+}
+
 static void a_process_lives_until_it_is_dead(void **state)
 {
     static const struct {
@@ -165,10 +186,7 @@ static void a_process_lives_until_it_is_dead(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         print_message("%s\n", cases[i].name);
-        assert_int_equal(region_open(&region, fixture_path, NULL), 0);
-        (void)region_device(&region, "GPU-a");
-        holder = start_holder(600, cases[i].habit);
-        (void)usleep(50000);
+        holder = begin_holding(&region, cases[i].habit);
         assert_int_equal(region_settle(&region), 0);
         assert_int_equal(fixture_view()->process_count, 1);
 
@@ -178,11 +196,7 @@ static void a_process_lives_until_it_is_dead(void **state)
         assert_int_equal(ledger_total(region.ext, 0), 600);
         region.self.pid_namespace ^= 1;
 
-        kill_holder(holder);
-        assert_int_equal(fixture_view()->process_count, 0);
-        assert_int_equal(region_settle(&region), 1);
-        assert_int_equal(ledger_total(region.ext, 0), 0);
-        region_close(&region);
+        end_holding(&region, holder);
     }
 }
 
@@ -204,10 +218,7 @@ static void a_process_without_locks_lives_until_it_is_dead(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         print_message("%s\n", cases[i].name);
-        assert_int_equal(region_open(&region, fixture_path, NULL), 0);
-        (void)region_device(&region, "GPU-a");
-        holder = start_holder(600, cases[i].habit);
-        (void)usleep(50000);
+        holder = begin_holding(&region, cases[i].habit);
         if (!cases[i].knows_its_namespace)
             atomic_store(&region.ext->slots[0].pid_namespace, 0);
         assert_int_equal(region_settle(&region), 0);
@@ -220,11 +231,7 @@ static void a_process_without_locks_lives_until_it_is_dead(void **state)
         assert_int_equal(ledger_total(region.ext, 0), 600);
         region.self.pid_namespace = namespace;
 
-        kill_holder(holder);
-        assert_int_equal(fixture_view()->process_count, 0);
-        assert_int_equal(region_settle(&region), 1);
-        assert_int_equal(ledger_total(region.ext, 0), 0);
-        region_close(&region);
+        end_holding(&region, holder);
     }
 }
 

@@ -158,9 +158,10 @@ static void who_is_bound_is_held_for_the_others_debt(void **state)
     assert_false(allows(0, NS_PER_MS, now_ns));
     /* Once all is repaid, all are let go. */
     assert_false(allows(1, NS_PER_MS, now_ns + 39 * NS_PER_MS));
+    gang_note_gone(&region, 0, 10 * NS_PER_MS, now_ns);
     assert_true(allows(1, 50 * NS_PER_MS, now_ns + 41 * NS_PER_MS));
     assert_true(allows(0, 50 * NS_PER_MS, now_ns + 41 * NS_PER_MS));
-    /* Then nobody is behind for what was before. */
+    /* Then nobody is behind, or ahead, for what was before. */
     launch(1, 5 * NS_PER_MS, now_ns + 41 * NS_PER_MS);
     assert_true(allows(0, 5 * NS_PER_MS, now_ns + 41 * NS_PER_MS));
     assert_false(allows(0, 11 * NS_PER_MS, now_ns + 41 * NS_PER_MS));
@@ -191,6 +192,30 @@ static void a_long_debt_is_repaid_together(void **state)
     now_ns += 6 * NS_PER_S;
     assert_true(allows(1, NS_PER_MS, now_ns));
     assert_true(allows(0, NS_PER_MS, now_ns));
+}
+
+/* Who is held sleeps until something is worth a look. */
+static void who_is_held_is_woken(void **state)
+{
+    const int64_t now_ns = T0 + 100 * NS_PER_MS;
+    struct gang_wait wait = {0};
+    uint32_t before, own;
+
+    (void)state;
+    bind_both(now_ns);
+    launch(0, 70 * NS_PER_MS, now_ns);
+    assert_false(allows(0, NS_PER_MS, now_ns));
+    before = bucket_of(1)->wake;
+    own = bucket_of(0)->wake;
+    gang_note_gone(&region, 0, NS_PER_MS, now_ns);
+    gang_look(&region, 0, &wait, true, now_ns);
+    assert_int_equal(bucket_of(1)->wake, before); /* nobody is held there */
+    gang_note_held(&region, 1, now_ns);
+    gang_note_gone(&region, 0, NS_PER_MS, now_ns); /* it may be behind now */
+    assert_int_equal(bucket_of(1)->wake, before + 1);
+    gang_look(&region, 0, &wait, true, now_ns); /* or waited for */
+    assert_int_equal(bucket_of(1)->wake, before + 2);
+    assert_int_equal(bucket_of(0)->wake, own);
 }
 
 /* What another device waits for goes in debt, as long as that is not too much. */
@@ -254,6 +279,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_is_bound_is_held_for_the_others_debt, new_devices,
                                         free_devices),
         cmocka_unit_test_setup_teardown(a_long_debt_is_repaid_together, new_devices, free_devices),
+        cmocka_unit_test_setup_teardown(who_is_held_is_woken, new_devices, free_devices),
         cmocka_unit_test_setup_teardown(who_is_waited_for_goes, new_devices, free_devices),
         cmocka_unit_test_setup_teardown(others_help_after_a_tenth_of_a_second, new_devices,
                                         free_devices),

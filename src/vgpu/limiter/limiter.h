@@ -24,9 +24,9 @@
  * All waiting is before a launch, and never for the launch's own unfinished work: that may be
  * waiting for this very launch, as kernels that exchange data do. A launch waits
  *
- *   - while the bucket is in debt (gate), or another device that it is bound to is
- *     (gang.h), or another process of the container was served less (region/turns.h),
- *     unless it fits beside a kernel of ours that is running anyway, and but for CREDIT_NS where a
+ *   - while the bucket is in debt (gate), or that of a device which is bound to this one
+ *     (gang.h), or another process of the container was served less (region/turns.h), unless it
+ *     fits beside a kernel of ours that is running anyway (gate.c), and but for CREDIT_NS where a
  *     kernel of ours runs longer than was expected, and for PATIENCE_NS where a stream of ours is
  *     busy with what was not measured;
  *   - while more than OUTSTANDING_NS of charged work may be in queues, or a first launch is being
