@@ -48,7 +48,7 @@ static bool fits_beside(struct limiter *limiter, const struct launch *launch,
     left_ns = leader->expected_ns - (double)(now_ns - began_ns(leader)) - leader->ridden_ns;
     if (cost_is_long(cost))
         left_ns += APART_PART * (1 - alone) * price_ns;
-    if (price_ns > left_ns)
+    if (price_ns > left_ns || price_ns > limiter_owable_ns(limiter, now_ns))
         return false;
     leader->ridden_ns += alone * price_ns;
     waiting->rides = true;

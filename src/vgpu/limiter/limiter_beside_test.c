@@ -171,6 +171,39 @@ static void held_threads_go_side_by_side(void **state)
     }
 }
 
+/* Of very long kernels in the streams of one thread few go side by side at once, however little of
+ * the device those took that did before, and no more than can be owed. */
+static void long_kernels_go_side_by_side_a_few_at_a_time(void **state)
+{
+    static const struct {
+        unsigned cores;
+        double length_ns, over;
+    } cases[] = {
+        {5, 2e9, 2}, /* 3 s can be owed, and the first ones take more */
+        {30, 300e6, OVER},
+        {50, 6e9, OVER},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct setup setup = {
+            .cores = cases[i].cores,
+            .tenants = 1,
+            .window_ns = 300 * NS_PER_S,
+            .programs = {trace_program(cases[i].length_ns, 0)},
+        };
+        double share;
+
+        setup.programs[0].streams = 16;
+        setup.programs[0].batch = 0;
+        share = trace_run(&setup, 1, false).share;
+        print_message("16 streams, kernels of %.1f s at %u %%: %.2f %%\n", cases[i].length_ns / 1e9,
+                      cases[i].cores, share);
+        assert_true(share < cases[i].cores + cases[i].over);
+        assert_true(share > cases[i].cores - OVER);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +212,7 @@ int main(void)
         cmocka_unit_test(kernels_that_slow_each_other_a_little_keep_the_share),
         cmocka_unit_test(threads_that_launch_at_once_have_their_share),
         cmocka_unit_test(held_threads_go_side_by_side),
+        cmocka_unit_test(long_kernels_go_side_by_side_a_few_at_a_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,8 +49,9 @@
  * it takes. */
 #define LATE_PART 0.05
 
-/* Of the sums of what went beside others, what the next one leaves. Until so much is known, and
- * after a second in which none went, half is taken to be charged: then one at a time is tried. */
+/* Of the sums of what went beside others, what the next one leaves. Of what is not known yet, half
+ * is taken to be charged: of those on their way, which may be more at once than went before, of the
+ * first, and after a second in which none went. */
 #define RIDES_KEPT 0.95
 #define RIDES_MEMORY_NS NS_PER_S
 #define RIDES_UNKNOWN 0.5
@@ -197,12 +198,16 @@ static struct interval without_company(struct limiter *limiter, const struct sam
 
 double limiter_ridden_part(const struct limiter *limiter)
 {
-    const double unknown_ns = RIDES_UNKNOWN_NS;
+    double unknown_ns = RIDES_UNKNOWN_NS;
 
     if (presence_contended(&limiter->presence))
         return 1;
     if (limiter_now(limiter) - limiter->rides.noted_ns > RIDES_MEMORY_NS)
         return RIDES_UNKNOWN;
+    samples_for_each (i, limiter->samples.taken) {
+        if (limiter->samples.list[i].rides)
+            unknown_ns += limiter->samples.list[i].expected_ns;
+    }
     return MIN(MAX(limiter->rides.charged_ns + RIDES_UNKNOWN * unknown_ns, 0.0) /
                    (limiter->rides.length_ns + unknown_ns),
                1.0);

@@ -9,6 +9,11 @@
 #include "base/util.h"
 #include "vgpu/limiter/trace_state.h"
 
+static int64_t window_of(const struct world *world)
+{
+    return world->setup->window_ns ? world->setup->window_ns : TRACE_WINDOW_NS;
+}
+
 /* A batch is over. Returns how long its thread thinks. */
 static int64_t end_batch(struct world *world, const struct thread *thread)
 {
@@ -57,7 +62,7 @@ static void step(struct world *world)
 {
     struct process *helped = NULL, *turned = NULL;
     struct thread *thread = NULL;
-    int64_t at_ns = TRACE_WINDOW_NS;
+    int64_t at_ns = window_of(world);
 
     for (unsigned i = 0; i < world->count; i++) {
         struct process *process = &world->processes[i];
@@ -109,7 +114,7 @@ static double grain_of(const struct process *process)
 
     for (unsigned i = 0; i < process->program.threads * process->program.streams; i++)
         busy += trace_unfinished(&process->world->device, process->context, (int)i) > 0;
-    return 100 * process->longest_ns * MAX(busy, 1u) / (double)TRACE_WINDOW_NS;
+    return 100 * process->longest_ns * MAX(busy, 1u) / (double)window_of(process->world);
 }
 
 static void begin_regions(const struct world *world)
@@ -198,7 +203,7 @@ struct result trace_run(const struct setup *setup, uint64_t seed, bool oracle)
         for (unsigned i = 0; i < world.tenants; i++)
             result.busy_ms[mark][i] = trace_busy_of(&world.processes[i]) / 1e6;
     }
-    run_until(&world, TRACE_WINDOW_NS);
+    run_until(&world, window_of(&world));
     result.share = 100 * trace_busy_of_tenants(&world) / (double)world.now_ns;
     result.charged = 100 * (double)ext->devices[0].compute.charged_ns / (double)world.now_ns;
     for (unsigned i = 0; i < world.tenants; i++) {

@@ -13,7 +13,7 @@
 #include "base/util.h"
 #include "region/region.h"
 
-/* What is looked at of each world. */
+/* What is looked at of each world, unless its setup says otherwise. */
 #define TRACE_WINDOW_NS (10 * NS_PER_S)
 
 enum {
@@ -64,6 +64,7 @@ struct setup {
     unsigned cores, tenants, neighbours;
     bool apart; /* each tenant is a container of its own, by its program's cores, which uses what
                    the others leave idle */
+    int64_t window_ns;       /* 0: TRACE_WINDOW_NS */
     int64_t marks_ns[MARKS]; /* when the tenants' busy times are noted; ascending */
     double drift;
     bool filled;                     /* the device, by each kernel */
