@@ -37,7 +37,7 @@ bool turns_is_ours(struct region *region, unsigned device, int64_t now_ns);
 
 void turns_serve(struct region *region, unsigned device, int64_t amount_ns);
 
-/* Charged for unfinished work, the oldest of which is not older than since_ns. */
+/* Charged for unfinished work, which had no more of the device than the time since since_ns. */
 void turns_owe(struct region *region, unsigned device, int64_t amount_ns, int64_t since_ns);
 
 /* For a dead process: gives the bucket back what its work can't have used any more. */

@@ -72,6 +72,19 @@ void limiter_charge_short(struct limiter *limiter, double amount_ns)
     limiter->shorts_ns = MIN(MAX(limiter->shorts_ns + amount_ns, 0.0), SHORTS_MOST_NS);
 }
 
+/* How much of the time since then kernels had that are done, and is charged for them. */
+static int64_t settled_ns(const struct limiter *limiter, int64_t since_ns)
+{
+    struct interval interval = {
+        clocks_device_ns(&limiter->clocks, limiter_since_base(limiter, since_ns)) / 1e6,
+        clocks_device_ns(&limiter->clocks, limiter_since_base(limiter, limiter_now(limiter))) / 1e6,
+    };
+
+    return (int64_t)((interval.end_ms - interval.start_ms -
+                      cover_open(&limiter->overlap.always, interval)) *
+                     1e6);
+}
+
 void limiter_publish_owed(struct limiter *limiter)
 {
     int64_t owed = 0, since = INT64_MAX;
@@ -84,7 +97,8 @@ void limiter_publish_owed(struct limiter *limiter)
         owed += sample->paid_ns + sample->provisional_ns;
         since = MIN(since, sample->since_ns);
     }
-    turns_owe(limiter->share->region, limiter->share->device, owed, owed ? since : 0);
+    turns_owe(limiter->share->region, limiter->share->device, owed,
+              owed ? since + settled_ns(limiter, since) : 0);
 }
 
 /* What measurements say */
