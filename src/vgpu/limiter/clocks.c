@@ -7,6 +7,8 @@
 
 /* What is done is seen so much later at the best: a thread wakes, and asks. */
 #define SEEN_NS 20e3
+/* Until then the host may not be told of it. */
+#define TELLING_NS 20e3
 
 /* Of so many in a span one is seen soon. */
 #define SEEN_LEAST 4
@@ -32,7 +34,6 @@ static void note_prompt(struct clocks *clocks, double better_ns, int64_t now_ns)
         clocks->most.agreed_at_ns = now_ns;
     }
     clocks->most.ahead_ns -= MAX(better_ns, 0.0);
-    clocks->most.at_ns = now_ns;
 }
 
 /* True when it is sure how far the clocks are apart: prompt is what was so in this span. */
@@ -69,22 +70,35 @@ static void learn_drift(struct clocks *clocks, double ahead_ns, int64_t now_ns)
     clocks->drift.ahead_at_ns = at_ns;
 }
 
+/* To another moment. */
+static void move_most(struct clocks *clocks, double host_ns, int64_t now_ns)
+{
+    if (!clocks->most.is_known)
+        clocks->most.ahead_ns = CLOCKS_DRIFT * host_ns + CLOCKS_PROMPT_NS;
+    else
+        clocks->most.ahead_ns +=
+            (CLOCKS_DRIFT + clocks->drift.part) * (double)(now_ns - clocks->most.at_ns);
+    clocks->most.is_known = true;
+    clocks->most.at_ns = now_ns;
+}
+
 double clocks_late_ns(struct clocks *clocks, double device_ns, double host_ns, int64_t now_ns)
 {
     const double ahead_ns = device_ns - host_ns;
     double late_ns;
 
-    if (clocks->most.is_known)
-        clocks->most.ahead_ns +=
-            (CLOCKS_DRIFT + clocks->drift.part) * (double)(now_ns - clocks->most.at_ns);
+    move_most(clocks, host_ns, now_ns);
     learn_drift(clocks, ahead_ns, now_ns);
-    if (!clocks->most.is_known) {
-        clocks->most.is_known = true;
-        clocks->most.ahead_ns = CLOCKS_DRIFT * host_ns + CLOCKS_PROMPT_NS;
-    }
     note_prompt(clocks, clocks->most.ahead_ns - ahead_ns, now_ns);
     late_ns = ahead_ns - clocks->most.ahead_ns;
     return late_ns < CLOCKS_PROMPT_NS ? 0 : late_ns;
+}
+
+void clocks_note_unseen(struct clocks *clocks, double device_ns, double host_ns, int64_t now_ns)
+{
+    move_most(clocks, host_ns, now_ns);
+    if (clocks->most.agreed < SURE)
+        clocks->most.ahead_ns = MIN(clocks->most.ahead_ns, device_ns - host_ns + TELLING_NS);
 }
 
 void clocks_note_seen(struct clocks *clocks, double device_ns, double host_ns, int64_t now_ns)

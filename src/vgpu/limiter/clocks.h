@@ -3,11 +3,12 @@
 
 /*
  * The device's clock against the host's. Both count from the base, an event of ours: the device's
- * since it reached it, the host's since it recorded it. What is sent to the device is done no
- * sooner, so that the promptest of our probes bounds from above how far the device's clock is
- * ahead; and what is seen done was done no later, so that what was seen soonest bounds it from
- * below. Where all probes have to wait for a slice (presence.h), the first bound is none; where
- * nobody waits for what ends, the second. One that several agree on is sure.
+ * since it reached it, the host's since it recorded it. What is sent to the device, or found not to
+ * be done, is done no sooner, so that the promptest of our probes bounds from above how far the
+ * device's clock is ahead; and what is seen done was done no later, so that what was seen soonest
+ * bounds it from below. Where all probes have to wait for a slice (presence.h), the first bound is
+ * as good as the last look at one before that; where nobody waits for what ends, the second is
+ * none. One that several agree on is sure.
  *
  * The clocks drift apart, by up to CLOCKS_DRIFT, so that bounds are forgotten as fast; where the
  * host's is being set right (ntpd slews it by up to 500 ppm, chronyd by more) they do by as much
@@ -62,6 +63,9 @@ struct clocks {
  * for the device, 0 when it did not. now_ns: any clock of the host, as in all others.
  */
 double clocks_late_ns(struct clocks *clocks, double device_ns, double host_ns, int64_t now_ns);
+
+/* What the device did at device_ns was not done yet at host_ns. Tells nothing where probes do. */
+void clocks_note_unseen(struct clocks *clocks, double device_ns, double host_ns, int64_t now_ns);
 
 /* What the device did at device_ns was seen done at host_ns. */
 void clocks_note_seen(struct clocks *clocks, double device_ns, double host_ns, int64_t now_ns);

@@ -101,6 +101,31 @@ static void what_is_seen_done_tells_where_all_are_late(void **state)
     assert_near(clocks_device_ns(&clocks, 0), -998e3, 10e3);
 }
 
+/* So does the last look at one that was not done yet, from the first few on; but not where probes
+ * are prompt, whoever holds one up. */
+static void what_is_not_done_yet_tells_where_all_are_late(void **state)
+{
+    const double ahead_ns = -700e3;
+    struct clocks clocks = {0};
+    struct lot lot = {.state = 3};
+    int64_t at = 0;
+
+    (void)state;
+    for (; at < 100 * NS_PER_MS; at += 7 * NS_PER_MS) {
+        double host_ns = (double)at, asked_ns = host_ns + 1e6 + 900e3 * lot_draw(&lot);
+
+        clocks_note_unseen(&clocks, host_ns + 2e6 + ahead_ns, asked_ns, at + 2 * NS_PER_MS);
+        assert_near(clocks_late_ns(&clocks, host_ns + 2e6 + ahead_ns, host_ns, at), 2e6, 900e3);
+    }
+    assert_near(clocks_device_ns(&clocks, 100e6), 100e6 + ahead_ns, 250e3);
+    assert_true(clocks_device_ns(&clocks, 100e6) > 100e6 + ahead_ns);
+
+    for (unsigned i = 0; i < 5; i++, at += 7 * NS_PER_MS)
+        (void)clocks_late_ns(&clocks, (double)at + ahead_ns + 3e3, (double)at, at);
+    clocks_note_unseen(&clocks, (double)at + ahead_ns, (double)at + 100e3, at);
+    assert_near(clocks_device_ns(&clocks, (double)at), (double)at + ahead_ns + 3e3, 1e3);
+}
+
 /* One that was seen late is no bound that could be used. */
 static void what_was_seen_once_is_not_sure(void **state)
 {
@@ -121,6 +146,7 @@ int main(void)
         cmocka_unit_test(lateness_by_chance_is_no_drift),
         cmocka_unit_test(the_first_probe_may_be_late),
         cmocka_unit_test(what_is_seen_done_tells_where_all_are_late),
+        cmocka_unit_test(what_is_not_done_yet_tells_where_all_are_late),
         cmocka_unit_test(what_was_seen_once_is_not_sure),
     };
 

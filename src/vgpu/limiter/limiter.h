@@ -244,7 +244,8 @@ struct limiter {
         bool stale; /* recorded before the base was */
         int64_t due_ns;
         int64_t recorded_ns;
-        int64_t took_ns; /* the host, to record it */
+        int64_t asked_ns; /* it was not done yet then */
+        int64_t took_ns;  /* the host, to record it */
     } probe;
 };
 

@@ -455,6 +455,30 @@ static void who_is_killed_soon_beside_another_gets_no_more(void **state)
     }
 }
 
+/* Each of its kernels is over before a probe comes to the device, so that none is prompt: when one
+ * was sent, on the device's clock, is found out in each life anew. */
+static void who_is_killed_soon_with_kernels_shorter_than_slices_gets_no_more(void **state)
+{
+    enum { RUNS = 4 };
+    struct setup setup = {
+        .cores = 5,
+        .tenants = 1,
+        .neighbours = 2,
+        .programs = {trace_program(800e3, 0), trace_program(1e6, 0), trace_program(2e6, 0)},
+    };
+    double share = 0;
+
+    (void)state;
+    setup.programs[0].streams = 4;
+    setup.programs[0].batch = 1;
+    setup.programs[0].life_ns = 300e6;
+    for (unsigned run = 0; run < RUNS; run++)
+        share += trace_run(&setup, 1 + 2 * 7919 * run, false).share / RUNS;
+    print_message("kernels of 0.8 ms beside two others, killed after 300 ms: %.2f %%\n", share);
+    assert_true(share < setup.cores + 1);
+    assert_true(share > setup.cores - 1);
+}
+
 /* A long kernel that is drawn beside others' work stands for several. Not all of its time is ours,
  * though by the time that it ends each kernel of its shape is measured. */
 static void long_kernels_of_new_processes_pay_nothing_of_others_time(void **state)
@@ -716,6 +740,7 @@ int main(void)
         cmocka_unit_test(who_is_killed_in_launches_that_block_gets_no_more),
         cmocka_unit_test(who_is_killed_pays_for_no_more_than_it_ran),
         cmocka_unit_test(who_is_killed_soon_beside_another_gets_no_more),
+        cmocka_unit_test(who_is_killed_soon_with_kernels_shorter_than_slices_gets_no_more),
         cmocka_unit_test(launches_that_block_pay_little_of_the_hosts_time),
         cmocka_unit_test(long_kernels_among_some_short_ones_are_paid_for),
         cmocka_unit_test(who_is_held_up_in_a_launch_pays_for_what_it_ran),

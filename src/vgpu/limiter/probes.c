@@ -34,12 +34,27 @@ static double on_device_at(const struct limiter *limiter, int64_t at_ns)
     return clocks_guess_ns(&limiter->clocks, limiter_since_base(limiter, at_ns));
 }
 
+/* Not done yet: then it is done no sooner than now. */
+static bool probe_is_out(struct limiter *limiter)
+{
+    const int64_t asked_ns = limiter_now(limiter);
+
+    if (limiter->ops->query(limiter->gpu, limiter->samples.probe) != EVENT_NOT_YET)
+        return false;
+    limiter->probe.asked_ns = asked_ns;
+    return true;
+}
+
 static double probe_late_ns(struct limiter *limiter)
 {
     double done_ns = probe_done_ns(limiter);
 
     if (done_ns < 0)
         return 0;
+    if (limiter->probe.asked_ns > limiter->probe.recorded_ns)
+        clocks_note_unseen(&limiter->clocks, done_ns,
+                           limiter_since_base(limiter, limiter->probe.asked_ns),
+                           limiter->probe.asked_ns);
     return clocks_late_ns(&limiter->clocks, done_ns,
                           limiter_since_base(limiter, limiter->probe.recorded_ns),
                           limiter->probe.recorded_ns);
@@ -111,8 +126,7 @@ void limiter_take_late_answer(struct limiter *limiter)
     int64_t now_ns;
     double done_ns;
 
-    if (!limiter->probe.out || !limiter->probe.late ||
-        limiter->ops->query(limiter->gpu, limiter->samples.probe) == EVENT_NOT_YET)
+    if (!limiter->probe.out || !limiter->probe.late || probe_is_out(limiter))
         return;
     /* It was done by now, not when this look began. */
     now_ns = limiter_now(limiter);
@@ -207,7 +221,7 @@ bool limiter_probe(struct limiter *limiter)
         return false;
     limiter->probe.late = false;
     limiter->probe.stale = false;
-    limiter->probe.recorded_ns = limiter_now(limiter);
+    limiter->probe.recorded_ns = limiter->probe.asked_ns = limiter_now(limiter);
     limiter->probe.out = limiter->ops->record(limiter->gpu, samples->probe, NULL);
     limiter->probe.took_ns = limiter_now(limiter) - limiter->probe.recorded_ns;
     return limiter->probe.out;
@@ -221,7 +235,7 @@ void limiter_probe_answer(struct limiter *limiter)
 
     if (!limiter->probe.out)
         return;
-    done = limiter->ops->query(limiter->gpu, limiter->samples.probe) != EVENT_NOT_YET;
+    done = !probe_is_out(limiter);
     limiter->probe.late =
         !done || (limiter->probe.took_ns < SHARP_NS && probe_late_ns(limiter) > 0);
     limiter->probe.out = limiter->probe.late;
