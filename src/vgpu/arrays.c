@@ -72,7 +72,7 @@ static CUresult ask_array(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUdevice de
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuArrayGetMemoryRequirements)(ret, twin, device);
-    (void)REAL(cuArrayDestroy)(twin);
+    UNDO(cuArrayDestroy, twin);
     return result;
 }
 
@@ -85,7 +85,7 @@ static CUresult ask_mipmap(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned l
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuMipmappedArrayGetMemoryRequirements)(ret, twin, device);
-    (void)REAL(cuMipmappedArrayDestroy)(twin);
+    UNDO(cuMipmappedArrayDestroy, twin);
     return result;
 }
 
@@ -160,9 +160,9 @@ static CUresult create_mipmap(void **ret, const void *descriptor, unsigned level
 static void destroy(void *made, bool is_mipmap)
 {
     if (is_mipmap)
-        (void)REAL(cuMipmappedArrayDestroy)((CUmipmappedArray)made);
+        UNDO(cuMipmappedArrayDestroy, (CUmipmappedArray)made);
     else
-        (void)REAL(cuArrayDestroy)((CUarray)made);
+        UNDO(cuArrayDestroy, (CUarray)made);
 }
 
 /* What the driver told nobody beforehand is known now. */
@@ -187,11 +187,14 @@ static CUresult make(void **ret, const void *descriptor, unsigned levels, struct
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (doubtful && exceeds(grant->device)) {
+        struct real_relaxed undoing = real_relax();
+
         /* As the program would: it is in the tables by now. */
         if (driver == create_mipmap)
             (void)cuMipmappedArrayDestroy(made);
         else
             (void)cuArrayDestroy(made);
+        real_end_relaxed(&undoing);
         (void)hidden_settle(grant->device);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -83,7 +83,7 @@ PUBLIC CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,
     if (result != CUDA_SUCCESS)
         return result;
     if (!virtual_remember_free(made)) {
-        (void)REAL(cuMemRelease)(made);
+        UNDO(cuMemRelease, made);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *handle = made;

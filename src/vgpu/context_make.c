@@ -77,7 +77,7 @@ static CUresult end_context(struct making *making, CUresult result)
             return result;
         }
     }
-    (void)REAL(cuCtxDestroy_v2)(making->made);
+    UNDO(cuCtxDestroy_v2, making->made);
     overhead_undone(&making->overhead, units);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }

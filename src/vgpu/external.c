@@ -61,7 +61,7 @@ static CUresult import(CUexternalMemory *ret_memory, CUDA_EXTERNAL_MEMORY_HANDLE
         (void)take_fd(&copy);
     result = admit(ALLOCATION_EXTERNAL, made, "cuImportExternalMemory");
     if (result != CUDA_SUCCESS) {
-        (void)REAL(cuDestroyExternalMemory)(made);
+        UNDO(cuDestroyExternalMemory, made);
         return result;
     }
     if (is_fd)

@@ -27,7 +27,7 @@ static CUresult make(CUgreenCtx *context, CUdevResourceDesc desc, struct vgpu_de
     result = REAL(cuGreenCtxCreate)(&made, desc, device->handle, flags);
     outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
     if (outcome == OVERHEAD_REFUSED) {
-        (void)REAL(cuGreenCtxDestroy)(made);
+        UNDO(cuGreenCtxDestroy, made);
         overhead_undone(&overhead, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -78,7 +78,7 @@ static CUresult set_limit(struct vgpu_device *device, CUlimit limit, size_t valu
     result = REAL(cuCtxSetLimit)(limit, value);
     outcome = overhead_end(&overhead, result == CUDA_SUCCESS, &units);
     if (outcome == OVERHEAD_REFUSED) {
-        (void)REAL(cuCtxSetLimit)(limit, old);
+        UNDO(cuCtxSetLimit, limit, old);
         overhead_undone(&overhead, 0);
         value = old;
     }

@@ -259,7 +259,7 @@ static CUresult open_locked(CUdeviceptr *ret_ptr, const CUipcMemHandle *handle, 
     if (result == CUDA_SUCCESS)
         *ret_ptr = got;
     else
-        (void)REAL(cuIpcCloseMemHandle)(got);
+        UNDO(cuIpcCloseMemHandle, got);
     virtual_end_import(result == CUDA_SUCCESS ? virtual_device_at(got) : NULL,
                        result == CUDA_SUCCESS);
     return result;

@@ -115,7 +115,7 @@ static bool stays(CUdeviceptr ptr, const struct grant *grant)
     managed_begin_placing();
     is_there = allocations_take(ALLOCATION_MANAGED, ptr, &entry);
     if (is_there)
-        (void)REAL(cuMemFree_v2)(ptr);
+        UNDO(cuMemFree_v2, ptr);
     managed_end_placing();
     if (is_there)
         managed_give_back(&entry);
@@ -132,7 +132,7 @@ static CUresult make_charged(CUdeviceptr *ptr, size_t bytes, unsigned int flags,
     managed_begin_placing();
     result = REAL(cuMemAllocManaged)(&made, bytes, flags);
     if (result == CUDA_SUCCESS && !managed_remember(made, grant, grant->units, false)) {
-        (void)REAL(cuMemFree_v2)(made);
+        UNDO(cuMemFree_v2, made);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     managed_end_placing();
@@ -170,7 +170,7 @@ static CUresult place_on_host(CUdeviceptr *ret_made, size_t bytes, unsigned int 
     if (result == CUDA_SUCCESS &&
         (!managed_keep_on_host(*ret_made, bytes, grant->device) ||
          !managed_remember(*ret_made, grant, spilled ? grant->units : 0, spilled))) {
-        (void)REAL(cuMemFree_v2)(*ret_made);
+        UNDO(cuMemFree_v2, *ret_made);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     managed_end_placing();

@@ -172,7 +172,7 @@ PUBLIC CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
         return result;
     }
     if (!alloc_enter(&grant, taken)) {
-        (void)REAL(cuMemFree_v2)(taken);
+        UNDO(cuMemFree_v2, taken);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ptr = taken;
@@ -198,7 +198,7 @@ PUBLIC CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
         return result;
     }
     if (!alloc_enter(&grant, taken)) {
-        (void)REAL(cuMemFree)(taken);
+        UNDO(cuMemFree, taken);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ptr = taken;
@@ -257,7 +257,7 @@ PUBLIC CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width
         return result;
     }
     if (!adjust_alloc(&grant, (uint64_t)row * height) || !alloc_enter(&grant, taken)) {
-        (void)REAL(cuMemFree_v2)(taken);
+        UNDO(cuMemFree_v2, taken);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ptr = taken;
@@ -290,7 +290,7 @@ PUBLIC CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsign
         return result;
     }
     if (!adjust_alloc(&grant, (uint64_t)row * height) || !alloc_enter(&grant, taken)) {
-        (void)REAL(cuMemFree)(taken);
+        UNDO(cuMemFree, taken);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ptr = taken;

@@ -68,12 +68,15 @@ static bool library_fits(const struct code_loading *loading, CUresult result)
         made = NULL;                                                                               \
     result = (load);                                                                               \
     if (code_end_loading(&loading, result, fresh) == OVERHEAD_REFUSED) {                           \
-        (void)REAL(unload)(fresh);                                                                 \
+        UNDO(unload, fresh);                                                                       \
         overhead_undone(&loading.overhead, 0);                                                     \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     }                                                                                              \
     if (!(fits)) {                                                                                 \
+        struct real_relaxed undoing = real_relax();                                                \
+                                                                                                   \
         (void)unload(fresh);                                                                       \
+        real_end_relaxed(&undoing);                                                                \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     }                                                                                              \
     if (result == CUDA_SUCCESS && (ret_handle)) {                                                  \

@@ -91,7 +91,7 @@ PUBLIC CUresult cuMemPoolImportPointer(CUdeviceptr *ptr, CUmemoryPool pool,
     result = REAL(cuMemPoolImportPointer)(&got, pool, data);
     entry.context = context_current();
     if (result == CUDA_SUCCESS && !allocations_add(ALLOCATION_POOL_IMPORT, got, &entry)) {
-        (void)REAL(cuMemFree_v2)(got);
+        UNDO(cuMemFree_v2, got);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     virtual_end_import(result == CUDA_SUCCESS ? virtual_device_at(got) : NULL,

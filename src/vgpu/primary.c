@@ -88,7 +88,7 @@ static CUresult retain_active(struct vgpu_device *device, CUcontext *context)
         (void)contexts_find(handle, &known);
     }
     if (known.refused) {
-        (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
+        UNDO(cuDevicePrimaryCtxRelease_v2, device->handle);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     retained[device_number(device)]++;
@@ -115,10 +115,10 @@ static CUresult retain_first(struct vgpu_device *device, CUcontext *context)
         *context = made.handle;
         return result;
     }
-    (void)REAL(cuDevicePrimaryCtxRelease_v2)(device->handle);
+    UNDO(cuDevicePrimaryCtxRelease_v2, device->handle);
     /* Who retained one that was reset still counts as its user. */
     if (primary_is_active(device->handle))
-        (void)REAL(cuDevicePrimaryCtxReset_v2)(device->handle);
+        UNDO(cuDevicePrimaryCtxReset_v2, device->handle);
     overhead_undone(&overhead, made.units);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -124,6 +124,16 @@ struct real_relaxed {
 struct real_relaxed real_relax(void);
 void real_end_relaxed(struct real_relaxed *relaxed);
 
+/* A call of the driver's that undoes what exceeds the limit, or can't be remembered: another
+ * thread could begin a capture meanwhile, which would forbid it. */
+#define UNDO(name, ...)                                                                            \
+    do {                                                                                           \
+        struct real_relaxed undoing = real_relax();                                                \
+                                                                                                   \
+        (void)REAL(name)(__VA_ARGS__);                                                             \
+        real_end_relaxed(&undoing);                                                                \
+    } while (0)
+
 /* Whether a name of the driver's is such an export's, as far as it tells. */
 bool name_is_unknown(const char *name);
 

@@ -128,7 +128,7 @@ static CUresult refuse_create(size_t bytes, const CUmemAllocationProp *prop,
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = REAL(cuMemCreate)(&made, bytes, prop, flags);
     if (result == CUDA_SUCCESS) {
-        (void)REAL(cuMemRelease)(made);
+        UNDO(cuMemRelease, made);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return result;
@@ -211,7 +211,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
         return refuse_create(bytes, prop, flags);
     result = make(&made, bytes, prop, flags, grant, &spilled);
     if (result == CUDA_SUCCESS && !remember(made, grant, spilled)) {
-        (void)REAL(cuMemRelease)(made);
+        UNDO(cuMemRelease, made);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) {

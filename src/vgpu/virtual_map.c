@@ -40,7 +40,7 @@ static CUresult map_uncharged(CUdeviceptr ptr, size_t bytes, size_t offset,
     lock_mutex(&virtual_rows.lock);
     row = references_find(&virtual_rows.made, handle);
     if (result == CUDA_SUCCESS && !references_reserve(&virtual_rows.mapped)) {
-        (void)REAL(cuMemUnmap)(ptr, bytes);
+        UNDO(cuMemUnmap, ptr, bytes);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS) {
@@ -72,7 +72,7 @@ PUBLIC CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
     else
         result = REAL(cuMemMap)(ptr, bytes, offset, handle, flags);
     if (result == CUDA_SUCCESS && !row && virtual_refuses_unknown("cuMemMap")) {
-        (void)REAL(cuMemUnmap)(ptr, bytes);
+        UNDO(cuMemUnmap, ptr, bytes);
         result = CUDA_ERROR_NOT_SUPPORTED;
     }
     if (result == CUDA_SUCCESS && row) {

@@ -346,7 +346,7 @@ PUBLIC CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
     if (result == CUDA_SUCCESS) {
         result = import_locked(made, shareable, type);
         if (result != CUDA_SUCCESS)
-            (void)REAL(cuMemRelease)(made);
+            UNDO(cuMemRelease, made);
     }
     virtual_end_import(result == CUDA_SUCCESS ? device_of(made) : NULL, result == CUDA_SUCCESS);
     unlock_mutex(&virtual_rows.lock);

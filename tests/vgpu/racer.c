@@ -718,6 +718,36 @@ static void race_spill(void)
         spill_round();
 }
 
+/* Begins captures now and then that forbid the other thread much of what it does. */
+static void *forbidder(void *unused)
+{
+    cu_handle graph, stream;
+    unsigned seed = 1;
+
+    (void)unused;
+    must(cu.set_current(context), "cuCtxSetCurrent");
+    must(cu.stream_create(&stream, 1), "cuStreamCreate");
+    while (!over) {
+        spin((unsigned)rand_r(&seed) % SPIN_MOST);
+        (void)cu.capture(stream, GLOBAL);
+        spin((unsigned)rand_r(&seed) % SPIN_MOST);
+        graph = NULL;
+        if (cu.end_capture(stream, &graph) == CU_OK && graph)
+            (void)cu.graph_destroy(graph);
+    }
+    return NULL;
+}
+
+/* Code that exceeds the limit, which is known once it is there. */
+static void race_load(void)
+{
+    cu_module_load_fn *load = (cu_module_load_fn *)symbol("cuModuleLoadData");
+    cu_handle module;
+
+    while (!time_is_over())
+        (void)load(&module, "hamisim-module 1\nsize=1073741824\nkernel spin\n");
+}
+
 static const struct {
     const char *name;
     void (*race)(void);
@@ -739,6 +769,7 @@ static const struct {
     {"ends", race_ends, anew},
     {"interrupt", race_interrupt, interrupter},
     {"spill", race_spill, interrupter},
+    {"load", race_load, forbidder},
 };
 
 int main(int argc, char **argv)

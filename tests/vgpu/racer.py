@@ -27,6 +27,7 @@ RACES = (
     ("ends", "a context ends and comes again while others look for theirs"),
     ("interrupt", "a signal's handler makes a context current while memory is asked for without one"),
     ("spill", "a signal's handler makes another context current while memory that the card has no room for is made on the host"),
+    ("load", "code that exceeds the limit is undone while another thread begins captures that forbid that"),
     ("lookup", "a function is called as soon as its address is written"),
 )
 
@@ -34,7 +35,7 @@ RACES = (
 for way, sentence in [race for race in RACES if race[0] in (sys.argv[1:] or dict(RACES))]:
     machine = Machine(gpus=1, memory=4 * GIB, context=60 * MIB, driver={"stream": "0"})
     limits = {"memory": 1024 * GIB, "CUDA_OVERSUBSCRIBE": "true"} if way == "spill" else {"memory": LIMIT}
-    environment = limited_environment(machine, **limits)
+    environment = limited_environment(machine, **limits, CUDA_MODULE_LOADING="EAGER" if way == "load" else "LAZY")
     guest = start([BUILD / "tests/racer", way, SECONDS], environment, stderr=subprocess.PIPE)
     told = int(guest.stdout.readline() or 0)
     used = machine.used()
