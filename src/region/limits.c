@@ -394,6 +394,7 @@ void limits_lower(struct limits *limits, const struct limits *other)
         if (theirs->memory_bytes && theirs->memory_bytes != mine->given_memory_bytes &&
             (!mine->memory_bytes || theirs->memory_bytes < mine->memory_bytes))
             mine->memory_bytes = theirs->memory_bytes;
+        mine->common_cores = mine->cores;
         if (theirs->cores && theirs->cores != mine->given_cores &&
             (!mine->cores || theirs->cores < mine->cores))
             mine->cores = theirs->cores;

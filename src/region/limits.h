@@ -36,6 +36,7 @@ struct limits_device {
     uint64_t memory_bytes;       /* 0: no limit */
     uint64_t context_bytes;      /* what a context takes for itself; 0: not known */
     unsigned cores;              /* percent of the device's time; 0: no limit */
+    unsigned common_cores;       /* the same before limits_lower() */
 
     /* In a file: what the container's environment was given when the file was first written. An
      * environment that still says so lowers nothing. */

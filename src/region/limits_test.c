@@ -172,6 +172,7 @@ static void what_the_environment_was_given_lowers_no_raise(void **state)
     limits_lower(&limits, &environment);
     assert_int_equal(limits.devices[0].memory_bytes, 1000 * MIB);
     assert_int_equal(limits.devices[0].cores, 20);
+    assert_int_equal(limits.devices[0].common_cores, 60);
 }
 
 static void a_priority_of_any_size_is_one(void **state)

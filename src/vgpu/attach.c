@@ -193,16 +193,17 @@ static uint64_t lower_of(uint64_t a, uint64_t b)
  */
 static void apply_cores(struct vgpu_device *device, uint64_t cores, bool begins)
 {
+    const unsigned common = source.is_file ? source.limits.devices[device->index].common_cores : 0;
     _Atomic uint64_t *word = &vgpu.region.base->sm_limit[device->index];
-    uint32_t rate = bucket_rate((unsigned)cores);
+    uint32_t rate = bucket_rate(common ? common : (unsigned)cores);
 
     if (source.is_file || begins || !atomic_load(word))
-        atomic_store(word, cores ? cores : 100);
-    atomic_store(&device->share.is_common, source.is_file);
+        atomic_store(word, common ? common : cores ? cores : 100);
+    atomic_store(&device->share.common, common ? rate : 0);
     /* Where limits come from a file, the tenant's own region neither switches them off nor on. */
     atomic_store(&device->share.heeds_switch, !source.is_file && !source.limits.cores_forced);
     atomic_store(&device->share.heeds_block, !source.is_file);
-    atomic_store(&device->share.rate, rate);
+    atomic_store(&device->share.rate, bucket_rate((unsigned)cores));
     if (begins && rate)
         bucket_set_rate(share_compute(&device->share), rate, clock_now_ns());
 }

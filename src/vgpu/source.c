@@ -297,6 +297,7 @@ static void take_over(const struct limits *limits)
     for (unsigned i = 0; i < LIMITS_MAX_DEVICES; i++) {
         source.limits.devices[i].memory_bytes = limits->devices[i].memory_bytes;
         source.limits.devices[i].cores = limits->devices[i].cores;
+        source.limits.devices[i].common_cores = limits->devices[i].common_cores;
     }
     source.limits.allow_unaccounted = limits->allow_unaccounted;
     source.limits.allow_imports = limits->allow_imports;

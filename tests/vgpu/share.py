@@ -49,12 +49,12 @@ class Tenant:
             environment,
         )
 
-    def sibling(self, machine, kernel, words=None):
+    def sibling(self, machine, kernel, words=None, **more):
         """Another process of the same container."""
         other = copy.copy(self)
         other.kernel = kernel
         uuid = self.keys["NVIDIA_VISIBLE_DEVICES"]
-        environment = bare_environment(machine, LD_PRELOAD=self.library, CUDA_VISIBLE_DEVICES=uuid)
+        environment = bare_environment(machine, LD_PRELOAD=self.library, CUDA_VISIBLE_DEVICES=uuid, **more)
         words = words or ["--seconds", str(WARM_UP + SECONDS + 2), "--batch", "64"]
         other.guest = start([LOAD, "--kernel", kernel, *words], environment)
         return other
@@ -418,11 +418,13 @@ def siblings():
 
 
 def rates():
-    """Two processes of one container, given different limits by their environment: each has its own, together the higher."""
+    """Two processes of one container, given different limits by their environment: each has its own, together the higher. Where a file rules, who lowers his own leaves the other's as it is."""
 
     def attempt():
-        machine = Machine()
+        machine = Machine(gpus=2)
         region, tenants = new_region(), []
+        tenants.append(Tenant(machine, 1, 50, "20ms"))
+        tenants.append(tenants[0].sibling(machine, "50us", CUDA_DEVICE_SM_LIMIT=20))
         for cores, kernel in ((50, "20ms"), (20, "50us")):
             environment = bare_environment(
                 machine, LD_PRELOAD=BUILD / "src/vgpu/libvgpu.so", CUDA_DEVICE_MEMORY_SHARED_CACHE=region,
@@ -432,9 +434,15 @@ def rates():
             time.sleep(0.3)
         time.sleep(WARM_UP)
         got = shares(machine, tenants, SECONDS)
-        check_equal(stop(tenants), [0, 0], "rates: both end well")
-        both = (f"rates: together {sum(got):.2f} % of 50", abs(sum(got) - 50), POINTS)
-        return [both, (f"rates: the lower one: {got[1]:.2f} % of 20", abs(got[1] - 20), POINTS)]
+        check_equal(stop(tenants), [0] * 4, "rates: all end well")
+        return [
+            measured
+            for ruled, (higher, lower) in (("by a file", got[:2]), ("by the environment", got[2:]))
+            for measured in (
+                (f"rates: {ruled}: together {higher + lower:.2f} % of 50", abs(higher + lower - 50), POINTS),
+                (f"rates: {ruled}: the lower one: {lower:.2f} % of 20", abs(lower - 20), POINTS),
+            )
+        ]
 
     steadily(attempt)
 

@@ -230,8 +230,12 @@ static void a_process_with_less_has_its_own_bucket(void **state)
     share_charge(&container->share, 100 * NS_PER_MS);
     assert_false(share_allows(&less, 0, 0, now_ns, &until_ns));
     assert_false(share_allows(&container->share, 0, 0, now_ns, &until_ns));
-    /* One rule for all: the container's rate comes down. */
-    less.is_common = true;
+    /* One rule for all: who has less of it leaves the others' as it is, */
+    less.common = bucket_rate(50);
+    (void)share_balance(&less, now_ns);
+    assert_int_equal(container->region.ext->devices[0].compute.rate, bucket_rate(50));
+    /* and where it comes down, so does the container's rate. */
+    less.common = bucket_rate(20);
     (void)share_balance(&less, now_ns);
     assert_int_equal(container->region.ext->devices[0].compute.rate, bucket_rate(20));
     free_container(container);
@@ -253,7 +257,7 @@ static void a_limit_may_be_lifted_any_moment(void **state)
     int64_t until_ns = 0;
 
     (void)state;
-    share->is_common = true;
+    share->common = bucket_rate(30);
     share->rate = 0;
     assert_true(share_allows(share, 0, 0, fake_now_ns, &until_ns));
     assert_true(share_balance(share, fake_now_ns) > 0);

@@ -64,9 +64,10 @@ bool share_is_stopped(const struct share *share, int64_t now_ns, int64_t *ret_un
 static void set_rates(struct share *share, uint32_t own, int64_t now_ns)
 {
     struct region_compute *container = share_compute(share);
+    const uint32_t common = LOAD(share->common);
 
-    if (own > LOAD(container->rate) || LOAD(share->is_common))
-        bucket_set_rate(container, own, now_ns);
+    if (common || own > LOAD(container->rate))
+        bucket_set_rate(container, common ? common : own, now_ns);
     if (!has_less(share, own))
         return;
     bucket_set_rate(&share->own, own, now_ns);

@@ -3,9 +3,9 @@
 
 /*
  * What a process may use of a device's time. All processes of a container pay into the bucket in
- * their region, whose rate is that of the container: the highest that any of its processes was
- * given, or, where one rule holds for all of them, that. A process that was given less pays into a
- * bucket of its own as well, and waits for both.
+ * their region, whose rate is that of the container: what one rule says for all of them, or, where
+ * none does, the highest that any of its processes was given. A process that was given less pays
+ * into a bucket of its own as well, and waits for both.
  *
  * Where the container may use what others leave idle (region/card.h), a bucket in debt does not
  * hold it while no other container wants the card, and the debt is dropped then: once another
@@ -32,7 +32,7 @@ struct share {
     struct region *region;
     unsigned device;           /* in the region */
     _Atomic uint32_t rate;     /* this process', 1/65536; 0: none */
-    _Atomic bool is_common;    /* one rule holds for the container: its rate may be lowered */
+    _Atomic uint32_t common;   /* the container's, where one rule says it; 0: none does */
     _Atomic bool heeds_switch; /* HAMi's monitor may switch the rate off, by the region's word */
     _Atomic bool heeds_block;  /* and may hold all launches */
     _Atomic bool suspended;    /* no launch goes, by the limits */
