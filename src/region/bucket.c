@@ -34,7 +34,7 @@ int64_t bucket_balance(struct region_compute *compute, uint32_t rate, int64_t no
 
     if (zero < now_ns - cap)
         kept = now_ns - cap;
-    else if (zero > now_ns + BUCKET_DEBT_MAX_NS)
+    else if (zero > now_ns + BUCKET_DAMAGE_NS)
         kept = now_ns + BUCKET_DEBT_MAX_NS;
     /* One try: whoever was faster changed it to something that counts. */
     if (kept != zero &&
@@ -42,6 +42,18 @@ int64_t bucket_balance(struct region_compute *compute, uint32_t rate, int64_t no
                                                  memory_order_relaxed, memory_order_relaxed))
         kept = zero;
     return (int64_t)((__int128)(now_ns - kept) * rate / BUCKET_ONE);
+}
+
+void bucket_limit_debt(struct region_compute *compute, uint32_t rate, int64_t unsettled_ns,
+                       int64_t now_ns)
+{
+    int64_t zero = atomic_load_explicit(&compute->zero_ns, memory_order_relaxed);
+    int64_t most = now_ns + BUCKET_DEBT_MAX_NS + earning_time(rate, unsettled_ns);
+
+    /* One try, as above. */
+    if (zero > most)
+        (void)atomic_compare_exchange_strong_explicit(&compute->zero_ns, &zero, most,
+                                                      memory_order_relaxed, memory_order_relaxed);
 }
 
 bool bucket_is_open(struct region_compute *compute, uint32_t rate, int64_t now_ns,
@@ -55,7 +67,7 @@ bool bucket_is_open(struct region_compute *compute, uint32_t rate, int64_t now_n
         atomic_store_explicit(&compute->gate, 0, memory_order_relaxed);
     if (!atomic_load_explicit(&compute->gate, memory_order_relaxed))
         return true;
-    *ret_until_ns = now_ns + (BUCKET_QUANTUM_NS - balance) * (int64_t)BUCKET_ONE / rate;
+    *ret_until_ns = now_ns + earning_time(rate, BUCKET_QUANTUM_NS - balance);
     return false;
 }
 

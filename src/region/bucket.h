@@ -25,8 +25,11 @@
 /* What may be saved up: a burst after a pause costs nothing. In wall time. */
 #define BUCKET_CREDIT_NS INT64_C(200000000)
 
-/* A word that is further in the future is damage, and costs no more than this. */
+/* What is owed beyond what is earned in this is dropped: see turns_limit_debt(). In wall time. */
 #define BUCKET_DEBT_MAX_NS INT64_C(60000000000)
+
+/* A word that is a year in the future is damage, and costs no more than that. */
+#define BUCKET_DAMAGE_NS (365 * 24 * 3600 * INT64_C(1000000000))
 
 /* Percent to rate; 0 for no limit. */
 static inline uint32_t bucket_rate(unsigned percent)
@@ -39,6 +42,17 @@ void bucket_charge(struct region_compute *compute, uint32_t rate, int64_t amount
 
 /* What is left; negative in debt. Caps what was saved up, and clamps damage. */
 int64_t bucket_balance(struct region_compute *compute, uint32_t rate, int64_t now_ns);
+
+/* Whether more is owed than is earned in BUCKET_DEBT_MAX_NS. */
+static inline bool bucket_owes_too_much(const struct region_compute *compute, int64_t now_ns)
+{
+    return atomic_load_explicit(&compute->zero_ns, memory_order_relaxed) >
+           now_ns + BUCKET_DEBT_MAX_NS;
+}
+
+/* Drops what is owed beyond that, but for an amount of which a part is to be given back. */
+void bucket_limit_debt(struct region_compute *compute, uint32_t rate, int64_t unsettled_ns,
+                       int64_t now_ns);
 
 /* Whether the gate is open: it closes in debt, and opens at a balance that is worth it. If not,
  * that is at until_ns, unless something is charged meanwhile. */

@@ -94,12 +94,22 @@ static void check_sum(struct copy *copy, unsigned device)
              device, mib(total), mib(limit));
 }
 
+/* Of unfinished work more may be owed. */
+static bool is_finished(const struct copy *copy, unsigned device)
+{
+    bool is = true;
+
+    for (unsigned i = 0; i < REGION_SLOTS; i++)
+        is &= atomic_load(&copy->ext.turns[i][device].unsettled_ns) <= 0;
+    return is;
+}
+
 static void check_bucket(struct copy *copy, unsigned device)
 {
     int64_t zero_ns = atomic_load(&copy->ext.devices[device].compute.zero_ns);
     int64_t ahead_ns = zero_ns - clock_now_ns();
 
-    if (ahead_ns > BUCKET_DEBT_MAX_NS)
+    if (ahead_ns > BUCKET_DEBT_MAX_NS && is_finished(copy, device))
         find(copy, WHAT_BUCKET, device, "device %u: its bucket of compute is in debt for %lld s",
              device, (long long)(ahead_ns / NS_PER_S));
 }

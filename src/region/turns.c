@@ -12,6 +12,9 @@
 #define LAG_NS (50 * NS_PER_MS)
 #define LAG_KERNELS 2
 
+/* What is said to be unfinished beyond this is damage: kernels of a day. */
+#define UNSETTLED_MOST_NS (24 * 3600 * NS_PER_S)
+
 #define LOAD(word) atomic_load_explicit(&(word), memory_order_relaxed)
 #define STORE(word, value) atomic_store_explicit(&(word), (value), memory_order_relaxed)
 
@@ -95,6 +98,21 @@ void turns_owe(struct region *region, unsigned device, int64_t amount_ns, int64_
     /* Killed between the two, it is wrong by one launch. */
     STORE(turn->since_ns, since_ns);
     STORE(turn->unsettled_ns, amount_ns);
+}
+
+void turns_limit_debt(struct region *region, unsigned device, int64_t now_ns)
+{
+    struct region_compute *compute = &region->ext->devices[device].compute;
+    const uint64_t rate = LOAD(compute->rate);
+    const unsigned count = slots_in_use(region);
+    int64_t unsettled_ns = 0;
+
+    if (!bucket_owes_too_much(compute, now_ns) || !rate || rate > BUCKET_ONE)
+        return;
+    for (unsigned i = 0; i < count && unsettled_ns < UNSETTLED_MOST_NS; i++)
+        unsettled_ns += MIN(MAX(LOAD(turn_of(region->ext, i, device)->unsettled_ns), INT64_C(0)),
+                            UNSETTLED_MOST_NS);
+    bucket_limit_debt(compute, (uint32_t)rate, MIN(unsettled_ns, UNSETTLED_MOST_NS), now_ns);
 }
 
 void turns_settle(struct region_ext *ext, unsigned slot, unsigned device, int64_t now_ns)

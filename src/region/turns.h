@@ -40,5 +40,12 @@ void turns_serve(struct region *region, unsigned device, int64_t amount_ns);
 /* Charged for unfinished work, which had no more of the device than the time since since_ns. */
 void turns_owe(struct region *region, unsigned device, int64_t amount_ns, int64_t since_ns);
 
+/*
+ * Drops what the container owes beyond what any debt may be. Not what it was charged for unfinished
+ * work: of that some may be given back, which would else be taken off what others ran meanwhile and
+ * nobody was charged for.
+ */
+void turns_limit_debt(struct region *region, unsigned device, int64_t now_ns);
+
 /* For a dead process: gives the bucket back what its work can't have used any more. */
 void turns_settle(struct region_ext *ext, unsigned slot, unsigned device, int64_t now_ns);

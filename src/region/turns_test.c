@@ -133,6 +133,36 @@ static void what_a_dead_process_was_charged_for_nothing_is_given_back(void **sta
     assert_int_equal(balance_after(NS_PER_S, T0, T0, UINT64_MAX), -NS_PER_S);
 }
 
+/* Half of the device earns 30 s of it in the most that is owed. */
+static void what_may_be_given_back_is_not_dropped(void **state)
+{
+    struct two two = two_processes();
+    struct region_compute *compute = &two.ext->devices[2].compute;
+
+    (void)state;
+    compute->rate = BUCKET_ONE / 2;
+    compute->zero_ns = T0;
+    /* One pays 30 s in advance, and the other one runs for 20 s meanwhile. */
+    bucket_charge(compute, BUCKET_ONE / 2, 30 * NS_PER_S);
+    turns_owe(&two.of[0], 2, 30 * NS_PER_S, T0);
+    bucket_charge(compute, BUCKET_ONE / 2, 20 * NS_PER_S);
+    turns_limit_debt(&two.of[1], 2, T0);
+    bucket_charge(compute, BUCKET_ONE / 2, -30 * NS_PER_S);
+    assert_int_equal(bucket_balance(compute, BUCKET_ONE / 2, T0), -20 * NS_PER_S);
+    /* Where nothing is, no more than those 30 s are owed, */
+    turns_owe(&two.of[0], 2, 0, 0);
+    bucket_charge(compute, BUCKET_ONE / 2, 100 * NS_PER_S);
+    turns_limit_debt(&two.of[1], 2, T0);
+    assert_int_equal(bucket_balance(compute, BUCKET_ONE / 2, T0), -30 * NS_PER_S);
+    /* whatever the tenant wrote there. */
+    turns_owe(&two.of[0], 2, INT64_MIN, T0);
+    turns_owe(&two.of[1], 2, INT64_MIN, T0);
+    bucket_charge(compute, BUCKET_ONE / 2, NS_PER_S);
+    turns_limit_debt(&two.of[1], 2, T0);
+    assert_int_equal(bucket_balance(compute, BUCKET_ONE / 2, T0), -30 * NS_PER_S);
+    end(&two);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +170,7 @@ int main(void)
         cmocka_unit_test(who_wants_nothing_keeps_nobody_waiting),
         cmocka_unit_test(who_wants_little_saves_little_up),
         cmocka_unit_test(what_a_dead_process_was_charged_for_nothing_is_given_back),
+        cmocka_unit_test(what_may_be_given_back_is_not_dropped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

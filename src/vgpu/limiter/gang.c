@@ -3,6 +3,7 @@
 
 #include "base/util.h"
 #include "region/bucket.h"
+#include "region/turns.h"
 
 /* So long devices are bound from when they were found to be: for as long as any debt takes to
  * repay. To find it again costs some waits. */
@@ -90,6 +91,7 @@ static bool are_open(struct region *region, bool allowed, int64_t now_ns, int64_
     for (unsigned i = 0; i < devices(region); i++) {
         int64_t until_ns = now_ns;
 
+        turns_limit_debt(region, i, now_ns);
         if (!is_bound(region, i, now_ns) ||
             bucket_is_open(&region->ext->devices[i].compute, rate_of(region, i), now_ns, &until_ns))
             continue;

@@ -203,6 +203,8 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     }
     if (kind)
         limiter_measure(limiter, launch, ticket, kind, weight, cost, now_ns);
+    if (kind == SAMPLE_ALWAYS)
+        limiter_publish_owed(limiter); /* it may be long until the driver has taken it */
     /* An ordinary launch does not come by here, and overlaps so much more. */
     if (ticket->sample)
         ticket->sample->rides = waiting->rides;
@@ -249,6 +251,8 @@ void limiter_end(struct limiter *limiter, const struct ticket *ticket, bool laun
         limiter_end_measured(limiter, ticket);
     else if (ticket->sample)
         samples_free(&limiter->samples, ticket->sample);
+    if (!launched)
+        limiter_publish_owed(limiter);
 }
 
 void limiter_end_thread(struct limiter *limiter, struct launch_cache *cache)

@@ -95,7 +95,10 @@ void limiter_publish_owed(struct limiter *limiter)
         if (sample->state == SAMPLE_FREE || sample->kind != SAMPLE_ALWAYS)
             continue;
         owed += sample->paid_ns + sample->provisional_ns;
-        since = MIN(since, sample->since_ns);
+        /* One that the driver has not taken yet may run: where the process dies, all of it did. */
+        since = sample->state == SAMPLE_OPEN && !sample->provisional_ns
+                    ? 0
+                    : MIN(since, sample->since_ns);
     }
     turns_owe(limiter->share->region, limiter->share->device, owed,
               owed ? since + settled_ns(limiter, since) : 0);

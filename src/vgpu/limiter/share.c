@@ -84,8 +84,10 @@ int64_t share_balance(struct share *share, int64_t now_ns)
         return BUCKET_CREDIT_NS;
     set_rates(share, own, now_ns);
     balance = share_common_balance(share, now_ns);
-    if (has_less(share, own))
+    if (has_less(share, own)) {
+        bucket_limit_debt(&share->own, own, 0, now_ns);
         balance = MIN(balance, bucket_balance(&share->own, own, now_ns));
+    }
     return balance;
 }
 
@@ -93,8 +95,10 @@ int64_t share_common_balance(const struct share *share, int64_t now_ns)
 {
     uint32_t own = LOAD(share->rate);
 
-    return own ? bucket_balance(share_compute(share), container_rate(share, own), now_ns)
-               : BUCKET_CREDIT_NS;
+    if (!own)
+        return BUCKET_CREDIT_NS;
+    turns_limit_debt(share->region, share->device, now_ns);
+    return bucket_balance(share_compute(share), container_rate(share, own), now_ns);
 }
 
 static bool own_share_allows(struct share *share, uint32_t own, int64_t price_ns, int64_t now_ns,
