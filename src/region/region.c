@@ -145,6 +145,7 @@ static void forget_other_boot(struct region_ext *ext)
 
         atomic_store(&compute->zero_ns, 0);
         atomic_store(&compute->doubted_until_ns, 0);
+        atomic_store(&compute->credit_until_ns, 0);
         atomic_store(&compute->rate, 0);
         atomic_store(&compute->gate, 0);
         atomic_store(&compute->longest_ns, 0);

@@ -134,7 +134,8 @@ struct region_compute {
     _Atomic uint64_t waits_cut;
     _Alignas(CACHE_LINE) _Atomic uint64_t waits[REGION_WAITS]; /* launches that waited so long */
     _Atomic int64_t doubted_until_ns; /* streams were busy, nobody knows with what: see tails.h */
-    uint64_t reserved[5];             /* for the monitor's hints */
+    _Atomic int64_t credit_until_ns;  /* until then nothing goes on credit beside large debts */
+    uint64_t reserved[4];             /* for the monitor's hints */
 };
 
 /* What a device's launches do that those on others may wait for: see vgpu/limiter/gang.h. Times and

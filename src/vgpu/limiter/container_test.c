@@ -65,14 +65,16 @@ struct circumstances {
     double length_ns; /* of the shape's kernels */
     int64_t debt_ns;
     bool suspended;
-    bool betters; /* of higher priority used the card lately; half of the time is charged for */
+    bool betters;   /* of higher priority used the card lately; half of the time is charged for */
+    unsigned cores; /* 0: 30 */
 };
 
 /* How many of a thousand threads' launches go in ten seconds. */
 static unsigned gone_on_credit(struct circumstances circumstances)
 {
     enum { THREADS = 1000 };
-    struct container *container = new_container(30);
+    const unsigned cores = circumstances.cores ? circumstances.cores : 30;
+    struct container *container = new_container(cores);
     struct limiter *limiter = &container->limiter;
     struct waiting *waiting = calloc(THREADS, sizeof(*waiting));
     struct launch_cache cache = {0};
@@ -92,7 +94,7 @@ static unsigned gone_on_credit(struct circumstances circumstances)
          fake_now_ns += NS_PER_MS) {
         /* The debt stays: others add to it. */
         container->region.ext->devices[0].compute.zero_ns =
-            fake_now_ns + circumstances.debt_ns * 10 / 3;
+            fake_now_ns + circumstances.debt_ns * 100 / cores;
         limiter->charged_ns += NS_PER_MS / 2;
         for (unsigned i = 0; i < THREADS; i++) {
             if (!limiter_may_go(limiter, &cache, &launch, &waiting[i], &until_ns))
@@ -116,9 +118,23 @@ static void a_crowd_gets_no_more_on_credit_than_one(void **state)
     gone = gone_on_credit((struct circumstances){500e3, NS_PER_S});
     assert_true(gone > 150 && gone <= 200); /* each 50 ms */
     gone = gone_on_credit((struct circumstances){500e3, 10 * NS_PER_S});
-    assert_true(gone > 2 && gone <= 6); /* more and more slowly */
+    assert_true(gone > 1 && gone <= 6); /* more and more slowly */
     gone = gone_on_credit((struct circumstances){20e6, NS_PER_S});
     assert_true(gone > 2 && gone <= 70); /* each 160 ms */
+}
+
+/* What is owed beyond a minute is dropped: at a low limit it takes little to come to that. */
+static void near_the_most_that_is_owed_little_goes_on_credit(void **state)
+{
+    unsigned gone;
+
+    (void)state;
+    gone = gone_on_credit((struct circumstances){150e6, NS_PER_S, .cores = 5});
+    assert_true(gone > 50 && gone <= 70); /* each 160 ms */
+    gone = gone_on_credit((struct circumstances){150e6, 2 * NS_PER_S, .cores = 5});
+    assert_true(gone > 1 && gone <= 3);
+    gone = gone_on_credit((struct circumstances){500e3, NS_PER_S / 2, .cores = 1});
+    assert_int_equal(gone, 1);
 }
 
 /* Who is to launch nothing, or to leave the card to others, launches less and less. */
@@ -275,6 +291,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crowd_gets_no_more_on_credit_than_one),
+        cmocka_unit_test(near_the_most_that_is_owed_little_goes_on_credit),
         cmocka_unit_test(who_is_stopped_has_little_credit_as_beside_betters),
         cmocka_unit_test(who_is_stopped_wants_nothing),
         cmocka_unit_test(what_is_not_busy_gives_no_credit),

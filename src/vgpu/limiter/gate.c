@@ -16,7 +16,8 @@
 #define BEHIND_NS INT64_C(20000000)       /* a queue of such a length is too long */
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
 #define CREDIT_MOST_NS INT64_C(160000000) /* lest what stands behind ten others never goes, */
-#define CREDIT_DEBT_NS (5 * NS_PER_S)     /* while the debt is not more than this */
+#define CREDIT_DEBT_NS (5 * NS_PER_S)     /* while the debt is not more than this, */
+#define CREDIT_DEBT_PART 2                /* nor than half of the most, whose rest is dropped */
 #define BETTERS_PART 10                   /* beside others that go first, a tenth of it */
 #define PATIENCE_NS INT64_C(50000000)     /* held so long beside unmeasured work, one goes */
 #define APART_PART 0.4                    /* so much of its length later one may end than another */
@@ -55,15 +56,44 @@ static bool fits_beside(struct limiter *limiter, const struct launch *launch,
     return true;
 }
 
+/* What can be owed at all. */
+static int64_t most_ns(const struct limiter *limiter)
+{
+    const uint32_t rate = atomic_load_explicit(&limiter->share->rate, RELAXED);
+
+    return BUCKET_DEBT_MAX_NS / BUCKET_ONE * (rate ? rate : BUCKET_ONE);
+}
+
+static int64_t bearable_ns(const struct limiter *limiter)
+{
+    return MIN(CREDIT_DEBT_NS, most_ns(limiter) / CREDIT_DEBT_PART);
+}
+
+/*
+ * What is owed beyond the most is dropped, so there nothing may go that is to be paid for. The
+ * nearer to it the longer the container's processes wait for one another, whichever goes on credit:
+ * many, or ever new ones, have no more of it than one. 0: they need not.
+ */
+static int64_t container_gap_ns(const struct limiter *limiter, int64_t balance)
+{
+    const int64_t bearable = bearable_ns(limiter);
+    double part;
+
+    if (balance >= -bearable || balance == INT64_MIN) /* which is who is stopped */
+        return 0;
+    part = MIN((double)(-balance - bearable) / (double)(most_ns(limiter) - bearable), 1.0);
+    return CREDIT_MOST_NS + (int64_t)(part * part * (double)(BUCKET_DEBT_MAX_NS - CREDIT_MOST_NS));
+}
+
 /*
  * Until the next launch goes on credit: what is surely short may follow soon while the debt is
  * bearable, all else more slowly each time; what is not known to be short may run on and on as
  * well.
  */
-static int64_t credit_gap_ns(const struct cost *cost, int64_t balance, int64_t least_ns,
-                             int64_t *gap_ns)
+static int64_t credit_gap_ns(const struct limiter *limiter, const struct cost *cost,
+                             int64_t balance, int64_t least_ns, int64_t *gap_ns)
 {
-    bool is_bearable = balance > -CREDIT_DEBT_NS;
+    const bool is_bearable = balance > -bearable_ns(limiter);
     int64_t gap = MAX(*gap_ns, least_ns);
 
     if (is_bearable && cost_is_known(cost) && cost_expected(cost) < (double)CREDIT_NS / 10)
@@ -84,7 +114,7 @@ static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
         launches_share_stream(&leader->launch, launch) || (leader->over_ns && balance < 0))
         return false;
     limiter->credit.due_ns =
-        now_ns + credit_gap_ns(cost, balance, CREDIT_NS, &limiter->credit.gap_ns);
+        now_ns + credit_gap_ns(limiter, cost, balance, CREDIT_NS, &limiter->credit.gap_ns);
     return true;
 }
 
@@ -105,7 +135,7 @@ static bool goes_unseen(struct limiter *limiter, const struct launch *launch,
     if (busy == count)
         return false;
     limiter->credit.unseen_due_ns =
-        now_ns + credit_gap_ns(cost, balance, PATIENCE_NS, &limiter->credit.unseen_gap_ns);
+        now_ns + credit_gap_ns(limiter, cost, balance, PATIENCE_NS, &limiter->credit.unseen_gap_ns);
     return true;
 }
 
@@ -243,11 +273,23 @@ static bool completions_allow(struct limiter *limiter, const struct launch *laun
 static bool may_owe(struct limiter *limiter, const struct launch *launch, const struct cost *cost,
                     struct waiting *waiting, int64_t balance, int64_t now_ns)
 {
+    _Atomic int64_t *until = &limiter->compute->credit_until_ns;
+    const int64_t gap_ns = container_gap_ns(limiter, balance);
+    int64_t until_ns = atomic_load_explicit(until, RELAXED);
+
+    waiting->on_credit = false;
+    /* One that is further ahead is damage. */
+    if (gap_ns && until_ns > now_ns && until_ns <= now_ns + BUCKET_DEBT_MAX_NS)
+        return false;
     if (balance > INT64_MIN)
         balance -= BETTERS_PART * (limiter->charged_ns - limiter->credit.ranked_ns);
     waiting->on_credit = (goes_on_credit(limiter, launch, cost, balance, now_ns) ||
                           goes_unseen(limiter, launch, cost, waiting, balance, now_ns)) &&
                          !is_full(limiter);
+    /* Another process may have been faster. */
+    if (waiting->on_credit && gap_ns)
+        waiting->on_credit = atomic_compare_exchange_strong_explicit(
+            until, &until_ns, now_ns + gap_ns, RELAXED, RELAXED);
     return waiting->on_credit;
 }
 
