@@ -273,7 +273,8 @@ class Run:
                     self.part_from(call)
                     parted = True
                 continue
-            if call.name == "cuFuncIsLoaded" and mine[0] == theirs[0]:
+            # Nor is it alike what is told of such a function: whether it is loaded, and of which module it is.
+            if call.name in ("cuFuncIsLoaded", "cuFuncGetModule") and mine[0] == theirs[0]:
                 continue
             # Which of two things that are wrong is said first is nobody's promise, where libvgpu answers itself.
             wrong = {mine[0], theirs[0]} == {str(INVALID_VALUE), str(CONTEXT_IS_DESTROYED)}
