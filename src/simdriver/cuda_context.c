@@ -4,6 +4,7 @@
 
 #include "base/util.h"
 #include "simdriver/addresses.h"
+#include "simdriver/green.h"
 #include "simdriver/guest.h"
 
 enum {
@@ -570,6 +571,26 @@ PUBLIC CUresult cuCtxGetApiVersion(CUcontext context, unsigned int *version)
     if (context && !guest_find_context(context, &i))
         return CUDA_ERROR_INVALID_CONTEXT;
     *version = API_VERSION;
+    return CUDA_SUCCESS;
+}
+
+/* Its place and how often that was used: a primary context that was reset is another one, behind
+ * the same handle. A green one's handle is its own. */
+PUBLIC CUresult cuCtxGetId(CUcontext context, unsigned long long *id)
+{
+    uint32_t i;
+    CUresult r = context ? guest_check() : guest_current(&i);
+
+    if (r == CUDA_SUCCESS && !context)
+        r = cuCtxGetCurrent(&context);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!id)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!guest_find_context(context, &i))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *id = green_is_context(context) ? (unsigned long long)(uintptr_t)context
+                                    : (unsigned long long)guest_context(i)->gen << 32 | (i + 1);
     return CUDA_SUCCESS;
 }
 

@@ -66,6 +66,7 @@ ROWS = {
     "cuCtxGetDevice": (0.8, "o4"),
     "cuCtxGetFlags": (0.3, "o4"),
     "cuCtxGetApiVersion": (0.3, "context o4"),
+    "cuCtxGetId": (0.3, "context newblob"),
     "cuCtxGetLimit": (0.5, "o8 limit"),
     "cuCtxSetLimit": (1.5, "limit limitvalue"),
     "cuCtxGetStreamPriorityRange": (0.3, "o4 o4"),
