@@ -22,7 +22,8 @@
 enum {
     RECORDS = 512, /* there is room for so many at first */
     SENTINEL = REGION_DEVICES + 1,
-    SAME_FILE_MOST = 64, /* ids that have one file */
+    NUMBERS_TRIED = 1024, /* of a file that has several ids */
+    TRIES = 3,
 };
 
 /* An id with open descriptors, or with memory that they keep. */
@@ -57,10 +58,17 @@ uint32_t given_new(void)
     return atomic_fetch_add(&last_id, 1) + 1;
 }
 
-/* What a program may lack for a moment. */
+/* What a program, or its user, may lack for a moment. */
 static bool is_shortage(int r)
 {
-    return r == -EMFILE || r == -ENFILE || r == -ENOMEM;
+    return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -ENOSPC;
+}
+
+/* A handler of a signal may leave its own errno in place of the call's: what is said once is not
+ * believed where nothing could be told any more. */
+static bool is_doubtful(int r)
+{
+    return r < 0 && !is_shortage(r);
 }
 
 /* The set */
@@ -74,15 +82,20 @@ static int add(int fd, uint32_t id)
 
 /* A set has a file once for each number: one that it has is added under another number, too. The
  * entry stays when that is closed, as long as the file is open. */
-static int add_again(int fd, uint32_t id, unsigned most)
+static int add_again(int fd, uint32_t id)
 {
-    AUTOCLOSE int copy = -1;
-    int r = add(fd, id);
+    static int last; /* the number that was tried last: the next ones are likely to be free */
+    int r = -EEXIST;
 
-    if (r != -EEXIST || !most)
-        return r;
-    copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    return copy < 0 ? -errno : add_again(copy, id, most - 1);
+    for (unsigned i = 0; r == -EEXIST && i < NUMBERS_TRIED; i++) {
+        AUTOCLOSE int copy = fcntl(fd, F_DUPFD_CLOEXEC, MAX(last + 1, 3));
+
+        if (copy < 0 && !last)
+            return -errno;
+        last = MAX(copy, 0);
+        r = copy < 0 ? r : add(copy, id);
+    }
+    return r;
 }
 
 static uint32_t new_tag(void)
@@ -228,7 +241,9 @@ static bool look_all(void)
     for (unsigned i = 0; i < count; i++)
         records[i].open = false;
     r = set.fd >= 0 ? read_set() : 0;
-    lost = r < 0 && !is_shortage(r);
+    for (unsigned i = 1; i < TRIES && is_doubtful(r); i++)
+        r = read_set();
+    lost = is_doubtful(r);
     return r == 0;
 }
 
@@ -273,12 +288,25 @@ static struct record *record_of(uint32_t id, unsigned device)
 }
 
 /* Who is to take a file out of a set must name it by the number that it was added by: so that is
- * none by which the program has it, where there is room for one more. */
+ * none by which the program has it, where there is room for one more. Of what is imported any entry
+ * will do: there is one if it was imported before, or if we made it. */
 static int add_hidden(int fd, uint32_t id)
 {
     AUTOCLOSE int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    int r = add(copy < 0 ? fd : copy, id);
 
-    return add_again(copy < 0 ? fd : copy, id, SAME_FILE_MOST);
+    if (r != -EEXIST)
+        return r;
+    return id == given_imported() ? 0 : add_again(fd, id);
+}
+
+static int add_surely(int fd, uint32_t id)
+{
+    int r = add_hidden(fd, id);
+
+    for (unsigned i = 1; i < TRIES && is_doubtful(r); i++)
+        r = add_hidden(fd, id);
+    return r;
 }
 
 static bool watch_locked(int fd, uint32_t id, unsigned device)
@@ -291,7 +319,7 @@ static bool watch_locked(int fd, uint32_t id, unsigned device)
     if (r == 0 && !find(id) && !reserve())
         r = -ENOMEM;
     if (r == 0)
-        r = add_hidden(fd, id);
+        r = add_surely(fd, id);
     if (is_shortage(r))
         return false;
     lost = r < 0 || !record_of(id, device);

@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 /* cmocka.h needs some of the above */
@@ -98,6 +99,94 @@ static void a_file_of_several_ids(void **state)
     assert_int_equal(given_look(DEVICE), 0);
     assert_int_equal(close(fd), 0);
     assert_int_equal(given_look(DEVICE), 3 * UNITS);
+}
+
+/* As a dma-buf of what PyTorch's expandable segments map is. */
+static void a_file_of_many_ids(void **state)
+{
+    enum { MANY = 300 };
+    const uint32_t first = given_new();
+    int fd = make(first);
+
+    (void)state;
+    for (unsigned i = 1; i < MANY; i++)
+        assert_true(given_watch(fd, given_new(), DEVICE));
+    for (unsigned i = 0; i < MANY; i++)
+        assert_true(given_keep(first + i, DEVICE, 1));
+    assert_int_equal(given_look(DEVICE), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(given_look(DEVICE), MANY);
+}
+
+/* As somebody does who is sent tensors of one piece of memory, and has each for a while. */
+static void a_file_that_is_imported_again_and_again(void **state)
+{
+    enum { MANY = 300 };
+    int fd = eventfd(0, EFD_CLOEXEC);
+    uint32_t id = given_new();
+    int of_other = make(id);
+
+    (void)state;
+    for (unsigned i = 0; i < MANY; i++) {
+        int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+        assert_true(given_watch(own, given_imported(), 0));
+        assert_int_equal(close(own), 0);
+    }
+    assert_true(given_is_open(given_imported()));
+    assert_int_equal(close(fd), 0);
+    assert_false(given_is_open(given_imported()));
+    assert_true(given_keep(id, DEVICE, UNITS));
+    assert_int_equal(close(of_other), 0);
+    assert_int_equal(given_look(DEVICE), UNITS);
+}
+
+/* The next calls are answered so, before the kernel is asked. */
+static struct {
+    unsigned calls;
+    int error;
+} answers;
+
+int epoll_ctl(int set, int op, int fd, struct epoll_event *event)
+{
+    if (!answers.calls)
+        return (int)syscall(SYS_epoll_ctl, set, op, fd, event);
+    answers.calls--;
+    errno = answers.error;
+    return -1;
+}
+
+/* A signal's handler left its own number there. */
+static void one_strange_error_is_not_believed(void **state)
+{
+    uint32_t id = given_new();
+    int fd;
+
+    (void)state;
+    assert_int_equal(close(make(id)), 0);
+    answers.calls = 1;
+    answers.error = EINTR;
+    fd = make(id);
+    assert_true(given_keep(id, DEVICE, UNITS));
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(given_look(DEVICE), UNITS);
+}
+
+/* The user's sets have as many files as they may: others may give some back. */
+static void a_full_set_is_a_shortage(void **state)
+{
+    uint32_t id = given_new();
+    int fd = eventfd(0, EFD_CLOEXEC);
+
+    (void)state;
+    assert_int_equal(close(make(id)), 0);
+    answers.calls = 1;
+    answers.error = ENOSPC;
+    assert_false(given_watch(fd, id, DEVICE));
+    assert_true(given_watch(fd, id, DEVICE));
+    assert_true(given_keep(id, DEVICE, UNITS));
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(given_look(DEVICE), UNITS);
 }
 
 static void send_fd(int through, int fd)
@@ -380,6 +469,10 @@ int main(void)
         cmocka_unit_test_setup(a_line_tells_an_id, begin),
         cmocka_unit_test_setup(it_keeps_while_one_is_open, begin),
         cmocka_unit_test_setup(a_file_of_several_ids, begin),
+        cmocka_unit_test_setup(a_file_of_many_ids, begin),
+        cmocka_unit_test_setup(a_file_that_is_imported_again_and_again, begin),
+        cmocka_unit_test_setup(one_strange_error_is_not_believed, begin),
+        cmocka_unit_test_setup(a_full_set_is_a_shortage, begin),
         cmocka_unit_test_setup(one_that_is_sent_is_open, begin),
         cmocka_unit_test_setup(one_in_another_process_is_open, begin),
         cmocka_unit_test_setup(many_are_all_seen, begin),

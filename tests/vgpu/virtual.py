@@ -338,6 +338,28 @@ def check_sharing():
     check_equal(machine.used(), 0, "nothing is left")
 
 
+def check_again():
+    """One descriptor is imported again and again, as by who is sent tensors of one segment: its importer's own memory is seen to go all the same."""
+    machine = new_machine()
+    environment = limited_environment(machine, memory=LIMIT, region=new_region())
+    maker, user = Mapper(environment).begin(), Mapper(environment).begin()
+    maker.create(1, 100 * MIB, allocation_prop(handles=POSIX_FD))
+    maker.export(1)
+    codes = []
+    for _ in range(200):
+        user.borrow(maker)
+        codes += [user.take_in(1), user.release(1)]
+        user.tell(f"close {slot('fd')}")
+    check_equal(set(codes), {0}, "one descriptor is imported two hundred times")
+    user.create(2, 100 * MIB, allocation_prop(handles=POSIX_FD))
+    user.export(2)
+    user.tell(f"close {slot('fd')}")
+    user.release(2)
+    check_equal(user.charged(), 2 * CONTEXT + 100 * MIB, "and what its importer gave out, and let go of, is charged no more")
+    user.finish()
+    maker.finish()
+
+
 def check_chain():
     """Makers that die one after another, and what they leave to a process that NVML does not name, having no context."""
     machine = new_machine()
@@ -587,6 +609,7 @@ for test in (
     check_nccl,
     check_nvshmem,
     check_sharing,
+    check_again,
     check_chain,
     check_few_descriptors,
     check_many_given,
