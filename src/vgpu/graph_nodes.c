@@ -138,9 +138,12 @@ static void give_params(const struct node_params *taken, CUgraphNode node,
                         CUgraphNodeParams *params)
 {
     const size_t from = offsetof(CUgraphNodeParams, reserved0);
+    const size_t size = NODE_PARAMS_SIZE - from;
+    unsigned char *to = (unsigned char *)params + from;
 
-    if (params)
-        memcpy((unsigned char *)params + from, taken->own.bytes + from, NODE_PARAMS_SIZE - from);
+    /* The driver leaves those of most types as they are, and they may be where nobody can write. */
+    if (params && memcmp(to, taken->own.bytes + from, size) != 0)
+        memcpy(to, taken->own.bytes + from, size);
     if (params && taken->own.head.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
         graph_homes_found_condition(node, taken->own.head.conditional.ctx);
 }

@@ -35,7 +35,8 @@
  *   x                       points to a word: the slot is said that has the same
  *   s                       points to a pointer to text, which is said
  *   f                       points to a pointer to a function, whose name is said
- *   uBYTES                  points to so many bytes before a page that can't be written
+ *   uBYTES[:NUMBER]         points to so many bytes before a page that can't be written, the first
+ *                           four of which are this number
  *   tNUMBER                 points to text NUMBER
  *   kNS[,FLAG]              the parameters of a kernel that takes so long
  *   eNS[,FLAG]              the same as a buffer, for "extra"
@@ -385,7 +386,9 @@ static void prepare(struct argument *a, const char *text)
         slots[strtoul(text, NULL, 10) % SLOTS] = 0;
         break;
     case 'u':
-        a->word = unwritable(strtoul(text, NULL, 10));
+        a->word = unwritable(strtoul(text, &rest, 10));
+        if (*rest == ':')
+            *(unsigned *)(uintptr_t)a->word = (unsigned)strtoul(rest + 1, NULL, 10);
         break;
     case 't':
         a->word = (uintptr_t)texts[strtoul(text, NULL, 10) % TEXTS];

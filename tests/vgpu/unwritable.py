@@ -185,7 +185,17 @@ def check_told():
         one.kill()
 
 
+def check_unchanged():
+    """Parameters of a node that the driver leaves as they are may be where nobody can write."""
+    machine, one = begin_all()
+    empty = "u8:5"  # CU_GRAPH_NODE_TYPE_EMPTY
+    for name, edges in (("cuGraphAddNode", ()), ("cuGraphAddNode_v2", (0,)), ("cuGraphAddNode_v3", (0,))):
+        check_equal(one.call(name, f"n{slot('node')}", GRAPH, 0, *edges, 0, empty), 0, f"{name}: its parameters are read only")
+    one.kill()
+
+
 check_told()
+check_unchanged()
 check_cleared()
 check_cleared(CUDA_OVERSUBSCRIBE="true")
 check_made()
