@@ -29,6 +29,14 @@ static int64_t began_ns(const struct sample *sample)
     return sample->was_idle ? MIN(sample->recorded_ns, sample->started_ns) : sample->started_ns;
 }
 
+/* What can be owed at all. */
+static int64_t most_ns(const struct limiter *limiter)
+{
+    const uint32_t rate = atomic_load_explicit(&limiter->share->rate, RELAXED);
+
+    return BUCKET_DEBT_MAX_NS / BUCKET_ONE * (rate ? rate : BUCKET_ONE);
+}
+
 /*
  * Beside a kernel of ours that runs anyway, in another stream, and not longer than it: that costs
  * nothing. Kernels that are launched at once in several streams are a little apart. So as far as
@@ -49,19 +57,12 @@ static bool fits_beside(struct limiter *limiter, const struct launch *launch,
     left_ns = leader->expected_ns - (double)(now_ns - began_ns(leader)) - leader->ridden_ns;
     if (cost_is_long(cost))
         left_ns += APART_PART * (1 - alone) * price_ns;
-    if (price_ns > left_ns || price_ns > limiter_owable_ns(limiter, now_ns))
+    if (price_ns > left_ns ||
+        price_ns > (double)(most_ns(limiter) + share_balance(limiter->share, now_ns)))
         return false;
     leader->ridden_ns += alone * price_ns;
     waiting->rides = true;
     return true;
-}
-
-/* What can be owed at all. */
-static int64_t most_ns(const struct limiter *limiter)
-{
-    const uint32_t rate = atomic_load_explicit(&limiter->share->rate, RELAXED);
-
-    return BUCKET_DEBT_MAX_NS / BUCKET_ONE * (rate ? rate : BUCKET_ONE);
 }
 
 static int64_t bearable_ns(const struct limiter *limiter)

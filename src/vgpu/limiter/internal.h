@@ -30,9 +30,6 @@ void limiter_charge_short(struct limiter *limiter, double amount_ns);
 /* What a launch is charged for when it goes, in ns. */
 double limiter_price(const struct limiter *limiter, const struct cost *cost);
 
-/* What can be owed on top of what is: the rest would be nobody's, and is not to be given back. */
-double limiter_owable_ns(const struct limiter *limiter, int64_t now_ns);
-
 /* What is charged, in 0..1 of their length, for kernels that go beside others: half until some were
  * seen, and all of it beside other contexts, where a kernel that seems to run may not. */
 double limiter_ridden_part(const struct limiter *limiter);

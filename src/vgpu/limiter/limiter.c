@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
 #include <string.h>
 
 #include "base/util.h"
-#include "region/bucket.h"
 #include "vgpu/limiter/internal.h"
 
 #define THREAD_CREDIT_NS 128e3    /* charged at once, launched for without looking */
@@ -155,16 +153,6 @@ static void note_pace(struct limiter *limiter, struct launch_cache *cache, int64
     limiter->pace.since_ns = now_ns;
 }
 
-double limiter_owable_ns(const struct limiter *limiter, int64_t now_ns)
-{
-    const double rate = (double)atomic_load_explicit(&limiter->share->rate, RELAXED) / BUCKET_ONE;
-
-    if (rate <= 0)
-        return HUGE_VAL;
-    return MAX((double)share_balance(limiter->share, now_ns) + rate * (double)BUCKET_DEBT_MAX_NS,
-               0.0);
-}
-
 bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const struct launch *launch,
                    const struct waiting *waiting, struct ticket *ticket)
 {
@@ -183,8 +171,6 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     note_pace(limiter, cache, now_ns);
     risk_ns = limiter_risk_ns(limiter, cache, cost);
     price = limiter_price(limiter, cost);
-    if (risk_ns <= 0)
-        price = MIN(price, limiter_owable_ns(limiter, now_ns));
     pay(limiter, cache, price, risk_ns > 0);
     ticket->paid_ns = (int64_t)price;
     limiter_expect(limiter, price, now_ns);
