@@ -5,6 +5,10 @@
 #include "vgpu/pools.h"
 #include "vgpu/real.h"
 
+enum {
+    SETTLES_MOST = 256, /* for one refusal, while others are given what is given back */
+};
+
 void grant_begin_moving(const struct vgpu_device *device)
 {
     atomic_fetch_add(&hidden_moment(device)->moving, 1);
@@ -37,8 +41,24 @@ static bool charge(const struct grant *grant)
     return false;
 }
 
+/* What one thread has given back others may have taken before it can: it tries again, then. */
+static bool charge_settled(const struct grant *grant)
+{
+    struct hidden_moment *moment = hidden_moment(grant->device);
+    bool again = true;
+
+    for (unsigned i = 0; i < SETTLES_MOST && again; i++) {
+        const unsigned returns = atomic_load(&moment->returns);
+
+        if (charge(grant))
+            return true;
+        again = hidden_settle_refused(grant->device) || atomic_load(&moment->returns) != returns;
+    }
+    return charge(grant);
+}
+
 /* What is charged for hidden memory and gone is given back before more is refused, though not for
- * each of many refusals. */
+ * each of many refusals; another thread may just have done so. */
 bool grant_try(const struct grant *grant)
 {
     struct hidden_moment *moment = hidden_moment(grant->device);
@@ -48,9 +68,10 @@ bool grant_try(const struct grant *grant)
         hidden_settle_due(grant->device);
     if (charge(grant) || (pools_settle(grant->device) && charge(grant)))
         return true;
-    return (now_ns >= atomic_load_explicit(&moment->again_ns, memory_order_relaxed) ||
-            hidden_is_left(grant->device)) &&
-           hidden_settle(grant->device) && charge(grant);
+    if (now_ns >= atomic_load_explicit(&moment->again_ns, memory_order_relaxed) ||
+        hidden_is_left(grant->device))
+        return charge_settled(grant);
+    return charge(grant);
 }
 
 bool grant_take(const struct grant *grant)

@@ -2,6 +2,7 @@
 #include "vgpu/hidden.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/lock.h"
@@ -16,6 +17,7 @@
 
 #define SETTLE_NS NS_PER_S
 #define SOON_NS (100 * NS_PER_MS)
+#define QUIET_PAUSE_NS (100 * NS_PER_US)
 #define DYING_NS (2 * NS_PER_S) /* from a death that NVML knows of to the end of its locks */
 
 enum {
@@ -244,6 +246,8 @@ void hidden_give_back(struct vgpu_device *device, uint64_t units)
     account->held -= MIN(units, account->held);
     hidden_discharge(device, VGPU_MODULE, code);
     hidden_discharge(device, VGPU_CONTEXT, units - code);
+    if (units)
+        atomic_fetch_add(&hidden_moment(device)->returns, 1);
 }
 
 uint64_t hidden_surplus(const struct hidden_account *account, const struct hidden_measure *measure)
@@ -393,9 +397,27 @@ bool hidden_settle(struct vgpu_device *device)
     return settled.surplus > 0 || settled.seen;
 }
 
+bool hidden_settle_refused(struct vgpu_device *device)
+{
+    const struct timespec pause = {.tv_nsec = QUIET_PAUSE_NS};
+    struct hidden_settled settled;
+    bool moves;
+
+    hidden_lock();
+    settled = hidden_settle_locked(device);
+    hidden_unlock();
+    moves = settled.by.found && !settled.by.quiet && hidden_is_left(device);
+    if (moves)
+        (void)nanosleep(&pause, NULL);
+    return moves || settled.surplus > 0 || settled.seen;
+}
+
 bool hidden_is_full(struct vgpu_device *device)
 {
-    return hidden_is_exceeded(device) && (!hidden_settle(device) || hidden_is_exceeded(device));
+    if (!hidden_is_exceeded(device))
+        return false;
+    (void)hidden_settle(device);
+    return hidden_is_exceeded(device);
 }
 
 uint64_t hidden_settled_units(struct vgpu_device *device)

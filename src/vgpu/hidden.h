@@ -24,6 +24,7 @@ struct hidden_moment {
     _Alignas(64) _Atomic unsigned moving; /* allocations that are on their way in or out */
     _Atomic int64_t due_ns;               /* when to settle; coarse clock */
     _Atomic int64_t again_ns;             /* when it may be worth while before a refusal */
+    _Atomic unsigned returns;             /* how often something was given back */
 };
 extern struct hidden_moment hidden_moments[REGION_DEVICES];
 
@@ -34,6 +35,11 @@ static inline struct hidden_moment *hidden_moment(const struct vgpu_device *devi
 
 /* Brings the account to what NVML says. True when something was given back. */
 bool hidden_settle(struct vgpu_device *device);
+
+/* The same for who is refused. True also after a short wait, where something moved meanwhile, so
+ * that it is not known whether what this process let go of has gone: threads that are all refused
+ * move nothing soon. */
+bool hidden_settle_refused(struct vgpu_device *device);
 
 /* The same; returns the units that are hidden. */
 uint64_t hidden_settled_units(struct vgpu_device *device);

@@ -26,6 +26,7 @@ enum {
     RETAINS = 256,
     SPIN_MOST = 1 << 17,
     SPILLS = 128,
+    GIVERS = 5,  /* beside the one that each race has */
     GLOBAL = 0,  /* modes of a capture: no thread may do as it likes, */
     RELAXED = 2, /* or others may */
 };
@@ -278,6 +279,42 @@ static void race_guess(void)
             return;
         i++;
     }
+}
+
+/* Maps memory and gives it out, and then neither has it nor a descriptor of it: each thread has one
+ * piece at most, so that there is room for all of them. */
+static void *giver(void *unused)
+{
+    cu_ptr made, at;
+    int fd;
+
+    (void)unused;
+    must(cu.reserve(&at, PIECE, 0, 0, 0), "cuMemAddressReserve");
+    while (!over) {
+        must(cu.create(&made, PIECE, &prop, 0), "cuMemCreate");
+        must(cu.export(&fd, made, 1, 0), "cuMemExportToShareableHandle");
+        must(cu.map(at, PIECE, 0, made, 0), "cuMemMap");
+        must(cu.release(made), "cuMemRelease");
+        must(cu.unmap(at, PIECE), "cuMemUnmap");
+        (void)close(fd);
+    }
+    return NULL;
+}
+
+static void race_give(void)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    pthread_t threads[GIVERS];
+
+    for (unsigned i = 0; i < GIVERS; i++) {
+        if (pthread_create(&threads[i], NULL, giver, NULL) != 0)
+            exit(70);
+    }
+    while (!time_is_over())
+        (void)nanosleep(&pause, NULL);
+    over = true;
+    for (unsigned i = 0; i < GIVERS; i++)
+        (void)pthread_join(threads[i], NULL);
 }
 
 /* Begins and ends captures of the stream all the time. */
@@ -757,6 +794,7 @@ static const struct {
     {"retain", race_retain, writer},
     {"map", race_guess, mapper},
     {"export", race_guess, exporter},
+    {"give", race_give, giver},
     {"capture", race_capture, capturer},
     {"graph", race_graph, capturer},
     {"exec", race_exec, ender},

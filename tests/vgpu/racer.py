@@ -16,6 +16,7 @@ RACES = (
     ("retain", "another handle is written over the one that is given again"),
     ("map", "a handle is mapped before anybody was given it"),
     ("export", "a handle is given out before anybody was given it"),
+    ("give", "memory is given out and let go of by six threads, and none is refused"),
     ("capture", "a capture ends while memory is taken in its stream"),
     ("graph", "a capture ends while a graph is launched into its stream"),
     ("exec", "a graph is launched while it ends"),
