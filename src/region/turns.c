@@ -91,13 +91,17 @@ void turns_serve(struct region *region, unsigned device, int64_t amount_ns)
                               amount_ns, memory_order_relaxed);
 }
 
-void turns_owe(struct region *region, unsigned device, int64_t amount_ns, int64_t since_ns)
+void turns_owe(struct region *region, unsigned device, int64_t before_ns, int64_t amount_ns,
+               int64_t since_ns)
 {
     struct region_turn *turn = turn_of(region->ext, (unsigned)region->slot, device);
 
     /* Killed between the two, it is wrong by one launch. */
-    STORE(turn->since_ns, since_ns);
-    STORE(turn->unsettled_ns, amount_ns);
+    if (LOAD(turn->unsettled_ns) <= before_ns)
+        STORE(turn->since_ns, since_ns);
+    else if (amount_ns)
+        STORE(turn->since_ns, MIN(LOAD(turn->since_ns), since_ns));
+    atomic_fetch_add_explicit(&turn->unsettled_ns, amount_ns - before_ns, memory_order_relaxed);
 }
 
 void turns_limit_debt(struct region *region, unsigned device, int64_t now_ns)

@@ -37,8 +37,14 @@ bool turns_is_ours(struct region *region, unsigned device, int64_t now_ns);
 
 void turns_serve(struct region *region, unsigned device, int64_t amount_ns);
 
-/* Charged for unfinished work, which had no more of the device than the time since since_ns. */
-void turns_owe(struct region *region, unsigned device, int64_t amount_ns, int64_t since_ns);
+/*
+ * One of the process' contexts was charged amount_ns for unfinished work, which had no more of the
+ * device than the time since since_ns; before_ns is what it said last. What a process was charged
+ * is the sum over its contexts. Their time counts from when the first of them had such work, until
+ * only one has: a process with several contexts at work gets less back.
+ */
+void turns_owe(struct region *region, unsigned device, int64_t before_ns, int64_t amount_ns,
+               int64_t since_ns);
 
 /*
  * Drops what the container owes beyond what any debt may be. Not what it was charged for unfinished

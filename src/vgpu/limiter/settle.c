@@ -85,6 +85,14 @@ static int64_t settled_ns(const struct limiter *limiter, int64_t since_ns)
                      1e6);
 }
 
+/* What it says itself, beside other contexts of the process. */
+static void owe(struct limiter *limiter, int64_t amount_ns, int64_t since_ns)
+{
+    turns_owe(limiter->share->region, limiter->share->device, limiter->owed_ns, amount_ns,
+              since_ns);
+    limiter->owed_ns = amount_ns;
+}
+
 void limiter_publish_owed(struct limiter *limiter)
 {
     int64_t owed = 0, since = INT64_MAX;
@@ -100,8 +108,7 @@ void limiter_publish_owed(struct limiter *limiter)
                     ? 0
                     : MIN(since, sample->since_ns);
     }
-    turns_owe(limiter->share->region, limiter->share->device, owed,
-              owed ? since + settled_ns(limiter, since) : 0);
+    owe(limiter, owed, owed ? since + settled_ns(limiter, since) : 0);
 }
 
 /* What measurements say */
