@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/util.h"
 #include "region/bucket.h"
+#include "region/turns.h"
 #include "vgpu/limiter/costs.h"
 #include "vgpu/limiter/limiter.h"
 #include "vgpu/limiter/parts_fixture.h"
@@ -287,6 +288,39 @@ static void a_limit_may_be_lifted_any_moment(void **state)
     free_container(container);
 }
 
+/* While a launch is about to be measured, another process looks at the debt. */
+static void *no_event_and_others_look(void *container)
+{
+    turns_limit_debt(&((struct container *)container)->region, 0, fake_now_ns);
+    return NULL;
+}
+
+/* A launch that does not go gets back what it paid: were it dropped meanwhile, the container would
+ * have it twice: with launches that failed again and again 33 % were seen at a limit of 10 %. */
+static void what_is_paid_for_no_launch_is_not_dropped_meanwhile(void **state)
+{
+    struct limiter_gpu gpu = gpu_of_container;
+    struct container *container = new_container(10);
+    struct limiter *limiter = &container->limiter;
+    struct launch launch = launch_of(0x1000, 1);
+    struct launch_cache cache = {0};
+    struct waiting waiting = {0};
+    struct ticket ticket;
+    int64_t before_ns;
+
+    (void)state;
+    gpu.make_event = no_event_and_others_look;
+    limiter->ops = &gpu;
+    limiter->gpu = container;
+    container->region.base->slot_count = 1;
+    (void)costs_learn(&limiter->costs, costs_of(&limiter->costs, &launch), 20e9);
+    before_ns = share_balance(&container->share, fake_now_ns);
+    assert_false(limiter_begin(limiter, &cache, &launch, &waiting, &ticket));
+    assert_int_equal(share_balance(&container->share, fake_now_ns), before_ns);
+    assert_int_equal(container->region.ext->turns[0][0].unsettled_ns, 0);
+    free_container(container);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -298,6 +332,7 @@ int main(void)
         cmocka_unit_test(caches_go_stale_when_the_helper_begins_to_rest),
         cmocka_unit_test(a_process_with_less_has_its_own_bucket),
         cmocka_unit_test(a_limit_may_be_lifted_any_moment),
+        cmocka_unit_test(what_is_paid_for_no_launch_is_not_dropped_meanwhile),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

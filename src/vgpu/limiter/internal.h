@@ -65,6 +65,11 @@ void limiter_charge_lost(struct limiter *limiter, const struct sample *sample, i
 /* Says what a death now would have charged for nothing. */
 void limiter_publish_owed(struct limiter *limiter);
 
+/* Before so much is charged for a launch, which is given back if it fails: else whoever looks at
+ * the debt before it is published drops what it exceeds the most by. Killed then, the process gets
+ * nothing back. */
+void limiter_announce_owed(struct limiter *limiter, int64_t amount_ns);
+
 /* Whether so little is on its way that one of higher priority, should it come, hardly waits. */
 bool limiter_is_short(struct limiter *limiter, const struct launch *launch, const struct cost *cost,
                       struct waiting *waiting, int64_t now_ns, int64_t *ret_until_ns);

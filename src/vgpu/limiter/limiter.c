@@ -160,6 +160,7 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     int64_t now_ns = limiter_now(limiter);
     double price, weight, risk_ns;
     enum sample_kind kind;
+    bool is_large;
 
     *ticket = (struct ticket){0};
     streams_use(&limiter->streams, launch, now_ns);
@@ -171,6 +172,9 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     note_pace(limiter, cache, now_ns);
     risk_ns = limiter_risk_ns(limiter, cache, cost);
     price = limiter_price(limiter, cost);
+    is_large = price >= COSTS_ALWAYS_NS;
+    if (is_large)
+        limiter_announce_owed(limiter, (int64_t)price);
     pay(limiter, cache, price, risk_ns > 0);
     ticket->paid_ns = (int64_t)price;
     limiter_expect(limiter, price, now_ns);
@@ -189,7 +193,7 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     }
     if (kind)
         limiter_measure(limiter, launch, ticket, kind, weight, cost, now_ns);
-    if (kind == SAMPLE_ALWAYS)
+    if (kind == SAMPLE_ALWAYS || is_large)
         limiter_publish_owed(limiter); /* it may be long until the driver has taken it */
     /* An ordinary launch does not come by here, and overlaps so much more. */
     if (ticket->sample)

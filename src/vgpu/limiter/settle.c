@@ -93,6 +93,11 @@ static void owe(struct limiter *limiter, int64_t amount_ns, int64_t since_ns)
     limiter->owed_ns = amount_ns;
 }
 
+void limiter_announce_owed(struct limiter *limiter, int64_t amount_ns)
+{
+    owe(limiter, limiter->owed_ns + amount_ns, 0);
+}
+
 void limiter_publish_owed(struct limiter *limiter)
 {
     int64_t owed = 0, since = INT64_MAX;
