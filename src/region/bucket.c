@@ -44,16 +44,20 @@ int64_t bucket_balance(struct region_compute *compute, uint32_t rate, int64_t no
     return (int64_t)((__int128)(now_ns - kept) * rate / BUCKET_ONE);
 }
 
+/* One try, as above: what is charged meanwhile is owed. */
+static void limit_zero(struct region_compute *compute, int64_t most_ns)
+{
+    int64_t zero = atomic_load_explicit(&compute->zero_ns, memory_order_relaxed);
+
+    if (zero > most_ns)
+        (void)atomic_compare_exchange_strong_explicit(&compute->zero_ns, &zero, most_ns,
+                                                      memory_order_relaxed, memory_order_relaxed);
+}
+
 void bucket_limit_debt(struct region_compute *compute, uint32_t rate, int64_t unsettled_ns,
                        int64_t now_ns)
 {
-    int64_t zero = atomic_load_explicit(&compute->zero_ns, memory_order_relaxed);
-    int64_t most = now_ns + BUCKET_DEBT_MAX_NS + earning_time(rate, unsettled_ns);
-
-    /* One try, as above. */
-    if (zero > most)
-        (void)atomic_compare_exchange_strong_explicit(&compute->zero_ns, &zero, most,
-                                                      memory_order_relaxed, memory_order_relaxed);
+    limit_zero(compute, now_ns + BUCKET_DEBT_MAX_NS + earning_time(rate, unsettled_ns));
 }
 
 bool bucket_is_open(struct region_compute *compute, uint32_t rate, int64_t now_ns,
@@ -71,14 +75,10 @@ bool bucket_is_open(struct region_compute *compute, uint32_t rate, int64_t now_n
     return false;
 }
 
-void bucket_forgive(struct region_compute *compute, int64_t now_ns)
+void bucket_forgive(struct region_compute *compute, uint32_t rate, int64_t unsettled_ns,
+                    int64_t now_ns)
 {
-    int64_t zero = atomic_load_explicit(&compute->zero_ns, memory_order_relaxed);
-
-    /* One try: what is charged meanwhile is owed. */
-    if (zero > now_ns)
-        (void)atomic_compare_exchange_strong_explicit(&compute->zero_ns, &zero, now_ns,
-                                                      memory_order_relaxed, memory_order_relaxed);
+    limit_zero(compute, now_ns + earning_time(rate, unsettled_ns));
     atomic_store_explicit(&compute->gate, 0, memory_order_relaxed);
 }
 

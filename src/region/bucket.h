@@ -59,8 +59,10 @@ void bucket_limit_debt(struct region_compute *compute, uint32_t rate, int64_t un
 bool bucket_is_open(struct region_compute *compute, uint32_t rate, int64_t now_ns,
                     int64_t *ret_until_ns);
 
-/* Drops what is owed, if anything is: what was used was idle, and costs nobody. */
-void bucket_forgive(struct region_compute *compute, int64_t now_ns);
+/* Drops what is owed, if anything is, but for an amount of which a part is to be given back: what
+ * was used was idle, and costs nobody. */
+void bucket_forgive(struct region_compute *compute, uint32_t rate, int64_t unsettled_ns,
+                    int64_t now_ns);
 
 /*
  * Expresses the bucket in a new rate, keeping its balance, if it is not yet. Whoever sees the new

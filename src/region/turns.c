@@ -104,19 +104,33 @@ void turns_owe(struct region *region, unsigned device, int64_t before_ns, int64_
     atomic_fetch_add_explicit(&turn->unsettled_ns, amount_ns - before_ns, memory_order_relaxed);
 }
 
+static int64_t all_unsettled_ns(const struct region *region, unsigned device)
+{
+    const unsigned count = slots_in_use(region);
+    int64_t sum_ns = 0;
+
+    for (unsigned i = 0; i < count && sum_ns < UNSETTLED_MOST_NS; i++)
+        sum_ns += MIN(MAX(LOAD(turn_of(region->ext, i, device)->unsettled_ns), INT64_C(0)),
+                      UNSETTLED_MOST_NS);
+    return MIN(sum_ns, UNSETTLED_MOST_NS);
+}
+
 void turns_limit_debt(struct region *region, unsigned device, int64_t now_ns)
 {
     struct region_compute *compute = &region->ext->devices[device].compute;
     const uint64_t rate = LOAD(compute->rate);
-    const unsigned count = slots_in_use(region);
-    int64_t unsettled_ns = 0;
 
-    if (!bucket_owes_too_much(compute, now_ns) || !rate || rate > BUCKET_ONE)
-        return;
-    for (unsigned i = 0; i < count && unsettled_ns < UNSETTLED_MOST_NS; i++)
-        unsettled_ns += MIN(MAX(LOAD(turn_of(region->ext, i, device)->unsettled_ns), INT64_C(0)),
-                            UNSETTLED_MOST_NS);
-    bucket_limit_debt(compute, (uint32_t)rate, MIN(unsettled_ns, UNSETTLED_MOST_NS), now_ns);
+    if (bucket_owes_too_much(compute, now_ns) && rate && rate <= BUCKET_ONE)
+        bucket_limit_debt(compute, (uint32_t)rate, all_unsettled_ns(region, device), now_ns);
+}
+
+void turns_forgive(struct region *region, unsigned device, int64_t now_ns)
+{
+    struct region_compute *compute = &region->ext->devices[device].compute;
+    const uint64_t rate = LOAD(compute->rate);
+
+    if (rate && rate <= BUCKET_ONE)
+        bucket_forgive(compute, (uint32_t)rate, all_unsettled_ns(region, device), now_ns);
 }
 
 void turns_settle(struct region_ext *ext, unsigned slot, unsigned device, int64_t now_ns)

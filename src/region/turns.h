@@ -53,5 +53,8 @@ void turns_owe(struct region *region, unsigned device, int64_t before_ns, int64_
  */
 void turns_limit_debt(struct region *region, unsigned device, int64_t now_ns);
 
+/* Drops what the container owes, but for the same: what was used was idle, and costs nobody. */
+void turns_forgive(struct region *region, unsigned device, int64_t now_ns);
+
 /* For a dead process: gives the bucket back what its work can't have used any more. */
 void turns_settle(struct region_ext *ext, unsigned slot, unsigned device, int64_t now_ns);

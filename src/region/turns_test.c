@@ -162,6 +162,31 @@ static void what_may_be_given_back_is_not_dropped(void **state)
     end(&two);
 }
 
+/* It would be given back nonetheless, when others want the card again: who was charged 20 s for a
+ * kernel of half a second left its container, of 10 %, as much as a neighbour of 80 % had. */
+static void what_may_be_given_back_is_not_forgiven(void **state)
+{
+    struct two two = two_processes();
+    struct region_compute *compute = &two.ext->devices[2].compute;
+
+    (void)state;
+    compute->rate = BUCKET_ONE / 2;
+    compute->zero_ns = T0;
+    bucket_charge(compute, BUCKET_ONE / 2, 20 * NS_PER_S);
+    turns_owe(&two.of[0], 2, 0, 20 * NS_PER_S, T0);
+    bucket_charge(compute, BUCKET_ONE / 2, 5 * NS_PER_S);
+    turns_forgive(&two.of[1], 2, T0);
+    assert_int_equal(bucket_balance(compute, BUCKET_ONE / 2, T0), -20 * NS_PER_S);
+    /* It ran for one second: that is owed, */
+    bucket_charge(compute, BUCKET_ONE / 2, -19 * NS_PER_S);
+    turns_owe(&two.of[0], 2, 20 * NS_PER_S, 0, 0);
+    assert_int_equal(bucket_balance(compute, BUCKET_ONE / 2, T0), -NS_PER_S);
+    /* until the card is found idle the next time. */
+    turns_forgive(&two.of[1], 2, T0);
+    assert_int_equal(bucket_balance(compute, BUCKET_ONE / 2, T0), 0);
+    end(&two);
+}
+
 /* Else what one of them says would have the other one's debt dropped, and given back nonetheless:
  * 95 % of the device were seen at a limit of 10 %. */
 static void contexts_of_a_process_owe_what_each_does(void **state)
@@ -201,6 +226,7 @@ int main(void)
         cmocka_unit_test(who_wants_little_saves_little_up),
         cmocka_unit_test(what_a_dead_process_was_charged_for_nothing_is_given_back),
         cmocka_unit_test(what_may_be_given_back_is_not_dropped),
+        cmocka_unit_test(what_may_be_given_back_is_not_forgiven),
         cmocka_unit_test(contexts_of_a_process_owe_what_each_does),
     };
 

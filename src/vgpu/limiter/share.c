@@ -142,8 +142,8 @@ static bool idle_time_allows(struct share *share, int64_t back_ns, int64_t now_n
                 MIN(*ret_until_ns, now_ns + (wanted || fits ? IDLE_LOOK_NS : QUEUE_LOOK_NS));
         return false;
     }
-    bucket_forgive(share_compute(share), now_ns);
-    bucket_forgive(&share->own, now_ns);
+    turns_forgive(share->region, share->device, now_ns);
+    bucket_forgive(&share->own, BUCKET_ONE, 0, now_ns);
     return true;
 }
 
