@@ -321,6 +321,87 @@ static void what_is_paid_for_no_launch_is_not_dropped_meanwhile(void **state)
     free_container(container);
 }
 
+/* A kernel of a millisecond, and where its process is killed: as the streams are looked at, which
+ * comes right after it was found to have ended. */
+static bool is_killed;
+
+static void *fake_event(void *gpu)
+{
+    static char events[2 * SAMPLES];
+    static unsigned next;
+
+    (void)gpu;
+    return &events[next++ % sizeof(events)];
+}
+
+static bool fake_elapsed_ms(void *gpu, void *from, void *to, double *ret_ms)
+{
+    (void)gpu;
+    *ret_ms = from == to ? 0 : 1;
+    return true;
+}
+
+static int64_t fake_wait_ns(void *gpu, void *event)
+{
+    (void)gpu;
+    (void)event;
+    return 0;
+}
+
+static bool is_idle_or_killed(void *container, const struct launch *where)
+{
+    (void)where;
+    if (fake_stream.is_done && !is_killed)
+        turns_settle(((struct container *)container)->region.ext, 0, 0, fake_now_ns);
+    is_killed |= fake_stream.is_done;
+    return fake_stream.is_done;
+}
+
+static void what_a_kernel_did_not_take_is_given_back_once(void **state)
+{
+    const struct limiter_gpu gpu = {
+        .now_ns = fake_now,
+        .make_event = fake_event,
+        .record = fake_record,
+        .query = fake_query,
+        .elapsed_ms = fake_elapsed_ms,
+        .is_idle = is_idle_or_killed,
+        .asks_others = fake_asks_others,
+        .is_captured = fake_is_captured,
+        .wait_ns = fake_wait_ns,
+    };
+    struct container *container = new_container(10);
+    struct limiter *limiter = &container->limiter;
+    struct region_compute *compute = &container->region.ext->devices[0].compute;
+    struct launch launch = launch_of(0x1000, 1);
+    struct launch_cache cache = {0};
+    struct waiting waiting = {0};
+    struct ticket ticket;
+    int64_t before_ns;
+
+    (void)state;
+    fake_now_ns = 100 * NS_PER_S;
+    (void)share_balance(&container->share, fake_now_ns);
+    before_ns = compute->zero_ns;
+    launch.stream = (void *)16;
+    fake_stream = (struct fake_stream){0};
+    limiter->ops = &gpu;
+    limiter->gpu = container;
+    limiter->draws_lots = true; /* its streams are looked at */
+    (void)costs_learn(&limiter->costs, costs_of(&limiter->costs, &launch), 20e9);
+    assert_true(limiter_begin(limiter, &cache, &launch, &waiting, &ticket));
+    limiter_calls(limiter, &ticket);
+    limiter_returned(limiter, &launch, &ticket);
+    limiter_end(limiter, &ticket, true);
+    assert_near(container->region.ext->turns[0][0].unsettled_ns, 20e9, 1);
+    fake_now_ns += NS_PER_S;
+    fake_stream.is_done = true;
+    limiter_poll(limiter);
+    assert_true(is_killed);
+    assert_true(compute->zero_ns >= before_ns);
+    free_container(container);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,6 +414,7 @@ int main(void)
         cmocka_unit_test(a_process_with_less_has_its_own_bucket),
         cmocka_unit_test(a_limit_may_be_lifted_any_moment),
         cmocka_unit_test(what_is_paid_for_no_launch_is_not_dropped_meanwhile),
+        cmocka_unit_test(what_a_kernel_did_not_take_is_given_back_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

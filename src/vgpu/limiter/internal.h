@@ -66,8 +66,8 @@ void limiter_charge_lost(struct limiter *limiter, const struct sample *sample, i
 void limiter_publish_owed(struct limiter *limiter);
 
 /* Before so much is charged for a launch, which is given back if it fails: else whoever looks at
- * the debt before it is published drops what it exceeds the most by. Killed then, the process gets
- * nothing back. */
+ * the debt before it is published drops what it exceeds the most by. Also, of nothing more, before
+ * something is given back. Killed from now until it is published, the process gets nothing back. */
 void limiter_announce_owed(struct limiter *limiter, int64_t amount_ns);
 
 /* Whether so little is on its way that one of higher priority, should it come, hardly waits. */

@@ -234,6 +234,7 @@ void limiter_count(struct limiter *limiter, struct launch_cache *cache, const st
 void limiter_end(struct limiter *limiter, const struct ticket *ticket, bool launched)
 {
     if (!launched) {
+        limiter_announce_owed(limiter, 0);
         limiter_charge(limiter, -(double)ticket->paid_ns);
         limiter->issued_ns -= ticket->paid_ns;
     }

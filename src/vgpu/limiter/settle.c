@@ -659,6 +659,8 @@ void limiter_poll(struct limiter *limiter)
     }
     /* First what ended, then what that says of the probes, then what those say of what ended. */
     limiter_take_late_answer(limiter);
+    if (settled)
+        limiter_announce_owed(limiter, 0);
     for (unsigned i = 0; i < count; i++)
         finish(limiter, done[i], take_gap(limiter, done[i], lengths_ns[i]));
     charge_overdue(limiter, now_ns);
