@@ -88,4 +88,4 @@ format: ## clang-format over the whole tree
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean: ## remove what was built
-	rm -rf build build-asan build-tsan build-fuzz build-arm64
+	rm -rf $(BUILD) $(BUILD).log build-asan build-tsan build-fuzz build-arm64
