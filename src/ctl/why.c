@@ -69,7 +69,7 @@ static const struct option_row rows[] = {
      AT(objects.device_policy), "As the scheduler's (spread)"},
     {"scheduler-name", 0, 0, "NAME", option_text, AT(objects.scheduler_name),
      "As the scheduler's: whose pods are placed (hami-scheduler)"},
-    {"all", 'a', 0, NULL, option_bool, AT(all), "Show every node, not the nearest alone"},
+    {"all", 'a', 0, NULL, option_bool, AT(all), "Show every node, not the ten nearest alone"},
     {"json", 'j', 0, NULL, option_bool, AT(json), "Print JSON"},
 };
 
