@@ -133,18 +133,26 @@ static void what_a_dead_process_was_charged_for_nothing_is_given_back(void **sta
     assert_int_equal(balance_after(NS_PER_S, T0, T0, UINT64_MAX), -NS_PER_S);
 }
 
+/* The first process pays so much in advance, in a container that has half of the device. */
+static struct region_compute *pay_in_advance(struct two *two, int64_t amount_ns)
+{
+    struct region_compute *compute = &two->ext->devices[2].compute;
+
+    compute->rate = BUCKET_ONE / 2;
+    compute->zero_ns = T0;
+    bucket_charge(compute, BUCKET_ONE / 2, amount_ns);
+    turns_owe(&two->of[0], 2, 0, amount_ns, T0);
+    return compute;
+}
+
 /* Half of the device earns 30 s of it in the most that is owed. */
 static void what_may_be_given_back_is_not_dropped(void **state)
 {
     struct two two = two_processes();
-    struct region_compute *compute = &two.ext->devices[2].compute;
+    struct region_compute *compute = pay_in_advance(&two, 30 * NS_PER_S);
 
     (void)state;
-    compute->rate = BUCKET_ONE / 2;
-    compute->zero_ns = T0;
-    /* One pays 30 s in advance, and the other one runs for 20 s meanwhile. */
-    bucket_charge(compute, BUCKET_ONE / 2, 30 * NS_PER_S);
-    turns_owe(&two.of[0], 2, 0, 30 * NS_PER_S, T0);
+    /* The other one runs for 20 s meanwhile. */
     bucket_charge(compute, BUCKET_ONE / 2, 20 * NS_PER_S);
     turns_limit_debt(&two.of[1], 2, T0);
     bucket_charge(compute, BUCKET_ONE / 2, -30 * NS_PER_S);
@@ -167,13 +175,9 @@ static void what_may_be_given_back_is_not_dropped(void **state)
 static void what_may_be_given_back_is_not_forgiven(void **state)
 {
     struct two two = two_processes();
-    struct region_compute *compute = &two.ext->devices[2].compute;
+    struct region_compute *compute = pay_in_advance(&two, 20 * NS_PER_S);
 
     (void)state;
-    compute->rate = BUCKET_ONE / 2;
-    compute->zero_ns = T0;
-    bucket_charge(compute, BUCKET_ONE / 2, 20 * NS_PER_S);
-    turns_owe(&two.of[0], 2, 0, 20 * NS_PER_S, T0);
     bucket_charge(compute, BUCKET_ONE / 2, 5 * NS_PER_S);
     turns_forgive(&two.of[1], 2, T0);
     assert_int_equal(bucket_balance(compute, BUCKET_ONE / 2, T0), -20 * NS_PER_S);
