@@ -204,6 +204,30 @@ static void long_kernels_go_side_by_side_a_few_at_a_time(void **state)
     }
 }
 
+/* Two threads that wait for none of their long kernels get ahead of their share by less than one of
+ * them takes: what is on its way beside another counts as half charged until it is known. */
+static void long_kernels_of_two_threads_get_little_ahead(void **state)
+{
+    const double length_ns = 180e6;
+    struct setup setup = {
+        .cores = CORES,
+        .tenants = 1,
+        .programs = {trace_program(length_ns, 0)},
+    };
+
+    (void)state;
+    setup.programs[0].threads = 2;
+    setup.programs[0].batch = 0;
+    setup.programs[0].lengths = LENGTHS_SPREAD;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        double share = trace_run(&setup, seed, false).share;
+
+        print_message("2 threads, kernels around %.0f ms: %.2f %%\n", length_ns / 1e6, share);
+        assert_true(share < CORES + length_ns / TRACE_WINDOW_NS * 100);
+        assert_true(share > CORES - length_ns / TRACE_WINDOW_NS * 100);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +237,7 @@ int main(void)
         cmocka_unit_test(threads_that_launch_at_once_have_their_share),
         cmocka_unit_test(held_threads_go_side_by_side),
         cmocka_unit_test(long_kernels_go_side_by_side_a_few_at_a_time),
+        cmocka_unit_test(long_kernels_of_two_threads_get_little_ahead),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
