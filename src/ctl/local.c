@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "ctl/patience.h"
 #include "nvml/instances.h"
@@ -30,6 +31,11 @@ static int open_simulated(struct local *local, struct error *err)
         return error_set(err, -errno, "%s", strerror(errno));
 
     (void)snprintf(library, sizeof(library), "%s/libnvidia-ml.so.1", local->paths.sim);
+    if (access(library, R_OK) < 0)
+        return error_set(err, -errno,
+                         "the simulated driver is not at %s: %s; HAMI_LIBDIR names the folder of "
+                         "an installation",
+                         library, strerror(errno));
     r = nvml_open(library, &local->nvml, err);
     return r < 0 ? error_wrap(err, r, "cannot use the simulated machine %s", local->machine) : 0;
 }

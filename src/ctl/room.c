@@ -134,6 +134,19 @@ static bool would_fit_whole(const struct room *room)
     return find_place(room, whole, &decision) == PLACE_FITS;
 }
 
+static bool would_fit_oversubscribed(const struct room *room)
+{
+    const struct room wider = {
+        .local = room->local,
+        .request = room->request,
+        .policy = room->policy,
+        .oversubscribes = true,
+    };
+    struct place_decision decision;
+
+    return find_place(&wider, room->local->devices, &decision) == PLACE_FITS;
+}
+
 /* What speaks against the empty machine; 0: nothing. */
 static int refuse_at_all(struct room *room)
 {
@@ -142,7 +155,9 @@ static int refuse_at_all(struct room *room)
     if (can_ever_fit(room, &decision))
         return 0;
     explain(room, room->local->devices, &decision);
-    return would_fit_whole(room) ? ROOM_AILING : ROOM_NEVER;
+    if (would_fit_whole(room))
+        return ROOM_AILING;
+    return would_fit_oversubscribed(room) ? ROOM_TOO_MUCH : ROOM_NEVER;
 }
 
 /* Locked. */

@@ -10,7 +10,8 @@
 enum room_outcome {
     ROOM_GRANTED = 1,
     ROOM_NONE,      /* not now */
-    ROOM_NEVER,     /* not on this machine, even with nothing granted */
+    ROOM_NEVER,     /* not on this machine, even with nothing granted; */
+    ROOM_TOO_MUCH,  /* but oversubscribed it would be */
     ROOM_AILING,    /* not while a card of it is lost or in MIG mode */
     ROOM_TIMED_OUT, /* not within the time */
 };

@@ -225,7 +225,8 @@ static int check(const struct run *run, struct error *err)
     for (size_t i = 0; i < run->request.use_uuids.count; i++) {
         if (!has_device(&run->local, run->uuids[i]))
             return error_set(err, -ENODEV,
-                             "--gpu-uuid: this machine has no %s; \"hamictl top\" lists its cards",
+                             "--gpu-uuid: no card of this machine has the UUID \"%s\"; "
+                             "\"hamictl top\" lists them",
                              run->uuids[i]);
     }
     if (access(vgpu, R_OK) < 0)
@@ -273,6 +274,11 @@ static int get_room(struct run *run, struct error *err)
                          room.why);
     case ROOM_NEVER:
         return error_set(err, -ENOSPC, "this machine can never hold that: %s", room.why);
+    case ROOM_TOO_MUCH:
+        return error_set(err, -ENOSPC,
+                         "this machine can never hold that: %s. With --oversubscribe what the card "
+                         "has no room for lives on the host",
+                         room.why);
     case ROOM_AILING:
         return error_set(err, -ENOSPC,
                          "this machine can't hold that while a card of it is lost or in MIG mode: "

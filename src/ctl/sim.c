@@ -278,7 +278,7 @@ static void parse_driver(struct sim *sim, char *arg, struct argp_state *state)
     *value++ = '\0';
     wrong = sim_driver_set(&sim->driver, arg, value);
     if (wrong)
-        argp_error(state, "--driver: %s: \"%s\": %s", arg, value, wrong);
+        argp_error(state, "--driver: %s=%s: %s", arg, value, wrong);
 }
 
 static error_t parse_description(struct sim *sim, int key, char *arg, struct argp_state *state)

@@ -79,6 +79,9 @@ static int check_together(void *options, struct error *err)
         return error_set(err, -EINVAL, "--cluster goes neither with --region nor with --watch");
     if (top->region && !top->file_count)
         return error_set(err, -EINVAL, "--region: no file given");
+    if (!top->region && top->watch && top->file_count)
+        return error_set(err, -EINVAL, "\"%s\" is too much; if seconds are meant, say --watch=%s",
+                         top->files[0], top->files[0]);
     if (!top->region && !top->cluster && top->file_count)
         return error_set(err, -EINVAL, "\"%s\" is too much; to show a region file say --region",
                          top->files[0]);

@@ -184,6 +184,7 @@ class Top(CtlTest):
             (["--region"], "--region: no file given", 2),
             (["--cluster", "--region"], "--cluster goes neither with --region nor with --watch", 2),
             (["file"], '"file" is too much; to show a region file say --region', 2),
+            (["--watch", "1"], '"1" is too much; if seconds are meant, say --watch=1', 2),
             (["--region", "/nonexistent"], "/nonexistent", 1),
             (["--region", str(self.machine)], str(self.machine), 1),
         ]
