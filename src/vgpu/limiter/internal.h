@@ -2,8 +2,8 @@
 #pragma once
 
 /* What the limiter's files share: gate.c holds launches, limiter.c lets them go, measure.c begins
- * and ends measurements, settle.c charges what they say, probes.c looks whether the context is on
- * the device. */
+ * and ends measurements, settle.c looks at what is under way, finish.c charges what measurements
+ * say, probes.c looks whether the context is on the device. */
 
 #include "vgpu/limiter/limiter.h"
 
@@ -57,6 +57,13 @@ bool limiter_are_short(const struct limiter *limiter);
 /* streams_beside(), of those that may be asked: none while a stream joins a capture. */
 unsigned limiter_beside(const struct limiter *limiter, const struct launch *launch,
                         int64_t since_ns, struct launch others[STREAMS]);
+
+/* When a kernel ran, against the base. False: not known. */
+bool limiter_ran(const struct limiter *limiter, const struct sample *sample,
+                 struct interval *ret_interval);
+
+/* A measurement is done, and found that length. */
+void limiter_finish(struct limiter *limiter, struct sample *sample, double length_ns);
 
 /* Charges a launch whose end can't be recorded, for its stream has ended meanwhile: it ran for as
  * long as it blocked. */
