@@ -57,8 +57,7 @@ static bool fits_beside(struct limiter *limiter, const struct launch *launch,
     left_ns = leader->expected_ns - (double)(now_ns - began_ns(leader)) - leader->ridden_ns;
     if (cost_is_long(cost))
         left_ns += APART_PART * (1 - alone) * price_ns;
-    if (price_ns > left_ns ||
-        price_ns > (double)(most_ns(limiter) + share_balance(limiter->share, now_ns)))
+    if (price_ns > left_ns)
         return false;
     leader->ridden_ns += alone * price_ns;
     waiting->rides = true;

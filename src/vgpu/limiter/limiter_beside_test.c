@@ -172,7 +172,7 @@ static void held_threads_go_side_by_side(void **state)
 }
 
 /* Of very long kernels in the streams of one thread few go side by side at once, however little of
- * the device those took that did before, and no more than can be owed. */
+ * the device those took that did before. */
 static void long_kernels_go_side_by_side_a_few_at_a_time(void **state)
 {
     static const struct {
