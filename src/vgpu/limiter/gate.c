@@ -14,6 +14,7 @@
 #define ROOM_NS INT64_C(50000)          /* until there may be room for one more measurement */
 #define UNKNOWN_MOST 8 /* unknown kernels on their way, each for the price of a short one */
 #define BEHIND_NS INT64_C(20000000)       /* a queue of such a length is too long */
+#define BEHIND_PAUSES 10                  /* behind a kernel on credit: a tenth of the time */
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
 #define CREDIT_MOST_NS INT64_C(160000000) /* lest what stands behind ten others never goes, */
 #define CREDIT_DEBT_NS (5 * NS_PER_S)     /* while the debt is not more than this, */
@@ -118,6 +119,33 @@ static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
     return true;
 }
 
+/*
+ * Behind it in its own stream what is short goes, while the debt is bearable: it runs when the
+ * kernel is done, which may wait for what this thread does once its launches are made (as programs
+ * do that measure with a kernel which holds the stream up until all is launched). How long the
+ * kernel was expected to take says nothing here: the longer its launches were held, the longer it
+ * was the last time.
+ */
+static bool goes_behind(struct limiter *limiter, const struct launch *launch,
+                        const struct cost *cost, int64_t balance, int64_t now_ns)
+{
+    const struct sample *leader = samples_leader(&limiter->samples);
+    int64_t *unknown_gap_ns = &limiter->credit.behind_gap_ns;
+    int64_t gap_ns = MAX(NS_PER_MS, (int64_t)cost->mean_ns * BEHIND_PAUSES);
+
+    if (!cost->measured)
+        gap_ns = *unknown_gap_ns;
+    if (!leader || leader->over_ns || !launches_share_stream(&leader->launch, launch) ||
+        (!cost->measured && costs_of(&limiter->costs, &leader->launch) == cost) ||
+        now_ns - leader->started_ns < MAX(CREDIT_NS, gap_ns) ||
+        now_ns < limiter->credit.behind_due_ns || balance <= -bearable_ns(limiter))
+        return false;
+    limiter->credit.behind_due_ns = now_ns + gap_ns;
+    if (!cost->measured)
+        *unknown_gap_ns = MIN(gap_ns * CREDIT_GROWTH, BUCKET_DEBT_MAX_NS);
+    return true;
+}
+
 /* The same where nobody measured what runs: another stream of ours is busy though nothing was let
  * go for long. */
 static bool goes_unseen(struct limiter *limiter, const struct launch *launch,
@@ -145,7 +173,7 @@ static int64_t look_again(const struct limiter *limiter, const struct cost *cost
 {
     if (limiter->samples.always)
         until_ns = MIN(until_ns, now_ns + MAX(2 * NS_PER_MS, (int64_t)(cost->mean_ns / 4)));
-    if (limiter->credit.due_ns)
+    if (limiter->credit.due_ns > now_ns)
         until_ns = MIN(until_ns, limiter->credit.due_ns);
     return MIN(until_ns, now_ns + PATIENCE_NS);
 }
@@ -284,6 +312,7 @@ static bool may_owe(struct limiter *limiter, const struct launch *launch, const 
     if (balance > INT64_MIN)
         balance -= BETTERS_PART * (limiter->charged_ns - limiter->credit.ranked_ns);
     waiting->on_credit = (goes_on_credit(limiter, launch, cost, balance, now_ns) ||
+                          goes_behind(limiter, launch, cost, balance, now_ns) ||
                           goes_unseen(limiter, launch, cost, waiting, balance, now_ns)) &&
                          !is_full(limiter);
     /* Another process may have been faster. */

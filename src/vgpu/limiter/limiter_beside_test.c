@@ -228,6 +228,46 @@ static void long_kernels_of_two_threads_get_little_ahead(void **state)
     }
 }
 
+/* A kernel waits until its thread has made all launches behind it, in the same stream, as programs
+ * have it that measure: they go although it puts the container in debt. */
+static void launches_behind_a_kernel_that_waits_for_them_go(void **state)
+{
+    static const struct {
+        unsigned cores, launches;
+        double length_ns, longest_ms;
+    } cases[] = {
+        {CORES, 10, 200e3, 300},
+        {CORES, 32, 200e3, 1200},
+        {CORES, 30, 1e6, 1500},
+        {80, 10, 200e3, 100},
+        {5, 10, 200e3, 3000},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct setup setup = {
+            .cores = cases[i].cores,
+            .tenants = 1,
+            .window_ns = 20 * NS_PER_S,
+            .programs = {trace_program(1e3, 0)},
+        };
+        struct program *program = &setup.programs[0];
+        struct result result;
+
+        program->shapes = 2;
+        program->length_ns[1] = cases[i].length_ns;
+        program->gated = program->batch = cases[i].launches + 1;
+        result = trace_run(&setup, 1, false);
+        print_message("%u launches of %.1f ms behind one that waits, at %u %%: %.1f %%, %u times, "
+                      "%.0f ms at most\n",
+                      cases[i].launches, cases[i].length_ns / 1e6, cases[i].cores, result.share,
+                      result.batches, result.p99_ms);
+        assert_true(result.batches > 2);
+        assert_true(result.p99_ms < cases[i].longest_ms);
+        assert_true(result.share < cases[i].cores + 2 * OVER);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +278,7 @@ int main(void)
         cmocka_unit_test(held_threads_go_side_by_side),
         cmocka_unit_test(long_kernels_go_side_by_side_a_few_at_a_time),
         cmocka_unit_test(long_kernels_of_two_threads_get_little_ahead),
+        cmocka_unit_test(launches_behind_a_kernel_that_waits_for_them_go),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,8 +134,10 @@ static void charge_overdue(struct limiter *limiter, int64_t now_ns)
     struct sample *leader = samples_leader(&limiter->samples);
     double ran_ns, paid_ns;
 
-    if (!limiter->samples.always)
+    if (!limiter->samples.always) {
         limiter->credit.gap_ns = CREDIT_NS;
+        limiter->credit.behind_gap_ns = NS_PER_S;
+    }
     if (!leader || (leader->state == SAMPLE_OPEN && now_ns - leader->started_ns < LOADING_NS)) {
         limiter->credit.due_ns = 0;
         return;

@@ -169,6 +169,8 @@ static void stamp(struct trace_device *device, struct trace_event *event, unsign
 
 static bool spins(const struct trace_context *context, const struct trace_item *item)
 {
+    if (item->waits_for < 0)
+        return context->gates < (uint64_t)-item->waits_for;
     return item->waits_for &&
            context->streams[TRACE_STREAMS - 1].finished < (uint64_t)item->waits_for;
 }

@@ -56,6 +56,7 @@ struct trace_context {
     bool alive;
     struct trace_stream streams[TRACE_STREAMS];
     double busy_ns;  /* time in which any kernel of it ran */
+    uint64_t gates;  /* that the program has opened */
     uint32_t in_use; /* bit set of streams that are not empty */
     bool is_left;    /* until its next slice: the device sees nothing that comes */
 };

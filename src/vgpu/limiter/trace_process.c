@@ -101,6 +101,8 @@ static void after_launch(struct world *world, struct thread *thread)
     if (trace_pair_spins(thread) && thread->launches % 2)
         world->longest_wait_ns = MAX(world->longest_wait_ns, world->now_ns - thread->held_since_ns);
     thread->launches++;
+    if (program->gated && thread->launches % program->gated == 0)
+        world->device.contexts[thread->process->context].gates++;
     thread->at_ns = world->now_ns;
     if (program->relay && thread->launches % program->relay == 0)
         relay(thread);

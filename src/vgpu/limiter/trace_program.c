@@ -81,7 +81,8 @@ static double length_of(struct world *world, struct thread *thread, unsigned sha
 void trace_choose_launch(struct world *world, struct thread *thread)
 {
     const struct program *program = &thread->process->program;
-    unsigned shape = trace_draw_below(world, program->shapes);
+    unsigned shape = program->gated ? thread->launches % program->gated != 0
+                                    : trace_draw_below(world, program->shapes);
     unsigned stream = thread->number * program->streams + thread->launches % program->streams;
 
     if (program->spins && thread->launches % 2)
@@ -113,7 +114,10 @@ bool trace_pair_spins(const struct thread *thread)
 int trace_waits_for(const struct process *process, const struct thread *thread)
 {
     const struct trace_context *context = &process->world->device.contexts[process->context];
+    const unsigned gated = process->program.gated;
 
+    if (gated && thread->launches >= gated && thread->launches % gated == 0)
+        return -(int)(thread->launches / gated) - 1;
     if (!trace_pair_spins(thread) || thread->launches % 2)
         return 0;
     return (int)context->streams[TRACE_STREAMS - 1].launched + 1;

@@ -51,6 +51,8 @@ struct program {
     int64_t wait_ns;   /* the first stream of each thread waits so long before each kernel */
     bool spins;        /* each second kernel waits for the next one, in another stream; */
     unsigned spares;   /* but so many of them, before one does, don't */
+    unsigned gated;    /* of so many launches of a thread the first waits until all are made, but
+                          for the first time */
     int64_t starts_ns; /* when it begins to launch */
     bool high;         /* apart: of a higher priority than the others */
     bool by_chance;    /* how long it thinks: the mean is think_ns, and nothing less than half */
