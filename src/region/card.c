@@ -250,13 +250,16 @@ static int64_t look(const struct card *card, int64_t now_ns)
 
 bool card_is_wanted(struct card *card, int64_t now_ns)
 {
+    const int64_t age_ns = now_ns - atomic_load_explicit(&card->looked_ns, memory_order_relaxed);
+
     if (!card->own || !card->lends)
         return true;
-    if (now_ns - atomic_load_explicit(&card->looked_ns, memory_order_relaxed) >= CARD_LOOK_NS &&
-        lock_try_mutex(&card->lock)) {
+    if (age_ns >= CARD_LOOK_NS && lock_try_mutex(&card->lock)) {
         atomic_store_explicit(&card->wanted_until_ns, look(card, now_ns), memory_order_relaxed);
         atomic_store_explicit(&card->looked_ns, now_ns, memory_order_relaxed);
         unlock_mutex(&card->lock);
+    } else if (age_ns >= CARD_STALE_NS) {
+        return true;
     }
     return atomic_load_explicit(&card->wanted_until_ns, memory_order_relaxed) > now_ns;
 }

@@ -138,6 +138,13 @@ static inline void card_want(struct card *card, int64_t now_ns)
                               memory_order_relaxed);
 }
 
+/*
+ * An answer of a look that is older is none: where another thread is held while it looks, as by a
+ * signal's handler that does not return, the card counts as wanted, and as one that is to be left to
+ * those that go first.
+ */
+#define CARD_STALE_NS INT64_C(50000000)
+
 /* Whether another container wants it, or may. At most one system call a cell each CARD_LOOK_NS. */
 bool card_is_wanted(struct card *card, int64_t now_ns);
 

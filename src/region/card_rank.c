@@ -206,6 +206,9 @@ bool card_yields(struct card *card, int64_t now_ns, int64_t own_until_ns, int64_
         look(card, &(struct moment){now_ns, looked_ns, own_until_ns});
         STORE(card->rank_looked_ns, now_ns);
         unlock_mutex(&card->lock);
+    } else if (now_ns - looked_ns >= CARD_STALE_NS) {
+        *ret_until_ns = now_ns + CARD_LOOK_NS;
+        return true;
     }
     until_ns = LOAD(card->yields_until_ns);
     if (until_ns <= now_ns)

@@ -318,6 +318,28 @@ static void who_is_of_higher_priority_goes_first(void **state)
     card_close(&high);
 }
 
+/* A thread that is held while it looks: by then nobody knows what others want. */
+static void a_look_that_is_held_up_is_none(void **state)
+{
+    struct card *cards = *state, high = {.own = NULL};
+    int64_t until_ns = 0;
+
+    open_ranked(&high, "h", 0, 0);
+    card_look_around(&cards[0]);
+    assert_false(is_wanted_at(&cards[0], T0));
+    assert_false(yields_at(&cards[0], T0));
+    (void)pthread_mutex_lock(&cards[0].lock);
+    assert_false(card_is_wanted(&cards[0], T0 + CARD_STALE_NS / 2));
+    assert_false(card_yields(&cards[0], T0 + CARD_STALE_NS / 2, 0, &until_ns));
+    assert_true(card_is_wanted(&cards[0], T0 + CARD_STALE_NS));
+    assert_true(card_yields(&cards[0], T0 + CARD_STALE_NS, 0, &until_ns));
+    assert_true(until_ns > T0 + CARD_STALE_NS);
+    (void)pthread_mutex_unlock(&cards[0].lock);
+    assert_false(card_is_wanted(&cards[0], T0 + CARD_STALE_NS));
+    assert_false(card_yields(&cards[0], T0 + CARD_STALE_NS, 0, &until_ns));
+    card_close(&high);
+}
+
 /* As a tenant's cell that only root may read any more, or that has a lease on it. */
 static void a_cell_that_is_closed_hides_no_other(void **state)
 {
@@ -592,6 +614,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_new_cell_leaves_the_old_one_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(threads_share_a_card, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_is_of_higher_priority_goes_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_look_that_is_held_up_is_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(equals_take_turns_beside_one_of_higher_priority, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(an_equal_that_always_claims_gets_its_share_and_10_points,

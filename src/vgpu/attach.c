@@ -31,11 +31,13 @@ static struct {
     bool region_open;
     unsigned refreshes;
     _Atomic int64_t looked_ns;
+    _Atomic int64_t refreshing_since_ns; /* 0: nobody is */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void after_fork_in_child(void)
 {
     (void)pthread_mutex_init(&state.lock, NULL);
+    atomic_store(&state.refreshing_since_ns, 0);
     for (unsigned i = 0; i < REGION_DEVICES; i++) {
         (void)pthread_mutex_init(&vgpu.devices[i].lock, NULL);
         card_after_fork(&vgpu.devices[i].share.card);
@@ -435,6 +437,26 @@ static void refresh_locked(void)
         look_at_cards();
 }
 
+/*
+ * Without the lock: who has it may be held in it for ever, as by a signal's handler that does not
+ * return, and what the limits are by now would never be known. As where the file can't be read,
+ * until the refresh is done.
+ */
+static void lose_limits(int64_t now_ns)
+{
+    const int64_t since_ns = atomic_load(&state.refreshing_since_ns);
+
+    if (!since_ns || now_ns - since_ns < SOURCE_LOST_NS || !source.is_file)
+        return;
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        atomic_store(&vgpu.devices[i].share.suspended, true);
+    atomic_store(&vgpu.limits_lost, true);
+    atomic_store(&vgpu.limited_compute, true);
+    vgpu_say(VGPU_WORD_DENIED,
+             "a thread of this process is held while it reads the limits; the GPU's memory is "
+             "refused and nothing is launched until it goes on");
+}
+
 int64_t vgpu_refresh(void)
 {
     int64_t now_ns = clock_coarse_ns();
@@ -443,9 +465,13 @@ int64_t vgpu_refresh(void)
     if (now_ns - looked_ns < REFRESH_NS ||
         !atomic_compare_exchange_strong(&state.looked_ns, &looked_ns, now_ns))
         return now_ns;
-    if (!lock_try_mutex(&state.lock))
+    if (!lock_try_mutex(&state.lock)) {
+        lose_limits(now_ns);
         return now_ns;
+    }
+    atomic_store(&state.refreshing_since_ns, now_ns);
     refresh_locked();
+    atomic_store(&state.refreshing_since_ns, 0);
     unlock_mutex(&state.lock);
     return now_ns;
 }

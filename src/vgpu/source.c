@@ -103,6 +103,34 @@ static int confirm_absence(int r, int folder, const char *path)
     return list_for_file(fd);
 }
 
+/*
+ * Where the file lies in its folder. A container's is mounted there by itself, and stays the same
+ * file; who has a mount namespace of his own may mount another one over either kind. Kernels before
+ * 5.8 don't tell, nor does one that is told not to.
+ */
+static enum source_place place_of(int fd, const char *path, int flags)
+{
+    struct statx told = {0};
+
+    if (syscall(SYS_statx, fd, path, flags, STATX_INO, &told) != 0 ||
+        !(told.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT))
+        return SOURCE_PLACE_UNKNOWN;
+    return told.stx_attributes & STATX_ATTR_MOUNT_ROOT ? SOURCE_PLACE_MOUNT : SOURCE_PLACE_FOLDER;
+}
+
+/* Of the file that is open. -EXDEV: another one was mounted over it. */
+static int check_place(int fd, const struct stat *opened)
+{
+    const bool is_same =
+        opened->st_dev == source.mounted.st_dev && opened->st_ino == source.mounted.st_ino;
+
+    if (source.place == SOURCE_PLACE_UNKNOWN)
+        return 0;
+    if (place_of(fd, "", AT_EMPTY_PATH) != source.place)
+        return -EXDEV;
+    return source.place == SOURCE_PLACE_FOLDER || is_same ? 0 : -EXDEV;
+}
+
 /* Whether there is a limits file in the folder, which is the source's from now on. */
 static bool note_folder(const char *name)
 {
@@ -119,7 +147,10 @@ static bool note_folder(const char *name)
         return false;
     }
     source.folder = (struct kept){.fd = -1, .dev = st.st_dev, .ino = st.st_ino};
-    source.was_there = confirm_absence(file_stat(source.path, &st), AT_FDCWD, folder) != -ENOENT;
+    source.was_there =
+        confirm_absence(file_stat(source.path, &source.mounted), AT_FDCWD, folder) != -ENOENT;
+    if (source.was_there)
+        source.place = place_of(AT_FDCWD, source.path, 0);
     return source.was_there;
 }
 
@@ -200,6 +231,9 @@ static ssize_t read_once(char *text, size_t size)
         return r;
     if (opened.st_dev != there.st_dev || opened.st_ino != there.st_ino)
         return -EAGAIN;
+    r = check_place(fd, &opened);
+    if (r < 0)
+        return r;
     len = file_read_fd(fd, text, size);
     return len >= 0 && len != opened.st_size ? -EAGAIN : len;
 }
@@ -224,6 +258,8 @@ static int cannot_read(int r, struct error *err)
     if (r == -EIO)
         return error_set(err, r, "%s: it can't be read, or whether there is one can't be told",
                          source.path);
+    if (r == -EXDEV)
+        return error_set(err, r, "%s: another file was mounted there", source.path);
     return error_set(err, r, "%s: %s", source.path,
                      r == -ESTALE ? "its folder can't be found any more" : strerror(-r));
 }
@@ -286,7 +322,8 @@ int source_read(struct error *err)
 
 static bool is_seen(const struct stat *now)
 {
-    return now->st_ino == source.seen.st_ino && now->st_size == source.seen.st_size &&
+    return now->st_dev == source.seen.st_dev && now->st_ino == source.seen.st_ino &&
+           now->st_size == source.seen.st_size &&
            now->st_mtim.tv_sec == source.seen.st_mtim.tv_sec &&
            now->st_mtim.tv_nsec == source.seen.st_mtim.tv_nsec;
 }

@@ -19,6 +19,12 @@
 /* A program that is out of descriptors for so long is not merely busy. */
 #define SOURCE_LOST_NS INT64_C(10000000000)
 
+enum source_place {
+    SOURCE_PLACE_UNKNOWN,
+    SOURCE_PLACE_FOLDER, /* it lies in its folder, where another may replace it */
+    SOURCE_PLACE_MOUNT,  /* it is mounted there by itself, for good */
+};
+
 struct source {
     bool read;
     bool is_file;
@@ -26,6 +32,8 @@ struct source {
     struct kept folder;          /* it lies there, whatever else the path leads to later; open from
                                     the first reading on */
     bool was_there;              /* when the library was loaded, or may have been */
+    enum source_place place;     /* and where it lay then; */
+    struct stat mounted;         /* that file, where it is mounted */
     struct stat seen;            /* the file that was read */
     int64_t failing_since_ns;    /* 0: it could be looked at, and read if it changed */
     bool is_lost;                /* what it says now is not known for too long */

@@ -357,6 +357,39 @@ def habit_other_root():
         check_equal(end(running), 0, "and it ends well")
 
 
+def habit_mounted_over():
+    """A file that a program mounts over the limits, in a mount namespace of its own, is none, whenever it does so."""
+    for title, verbs in (("before the first call", "mount={} init fill say wait"), ("and closes all descriptors", "init alloc=64M mount={} closefrom=3 sleep=300 fill say wait")):
+        machine = Machine()
+        library, region = ruled(machine)
+        own = scratch / "own-limits"
+        own.write_text((library.parent / "limits").read_text().replace("1024m", "7g"))
+        running = begin(verbs.format(f"{own}:{library.parent / 'limits'}"), bare_environment(machine, LD_PRELOAD=library), stderr=subprocess.DEVNULL)
+        line = running.stdout.readline()
+        if not line and running.wait(20) == 77:
+            check(True, "a mount namespace: not permitted here, so not tried")
+            return
+        used = machine.used(running.pid)
+        check(used <= LIMIT, f"mounted over {title}: no more than the limit", used)
+        end(running)
+
+
+def habit_parked():
+    """Where a thread is held while it reads the limits nothing is given by those that were known before."""
+    machine = Machine()
+    library, region = ruled(machine)
+    running = begin("init alloc=64M park say wait fill say wait", bare_environment(machine, LD_PRELOAD=library), stderr=subprocess.PIPE)
+    heard(running)
+    resize(machine, library, region, "512m")
+    time.sleep(11)
+    go_on(running)
+    heard(running)
+    used = machine.used(running.pid)
+    check(used <= 512 * MIB, "a limit that was lowered is not exceeded", used)
+    running.kill()
+    check("a thread of this process is held while it reads the limits" in running.communicate()[1], "and a word says why")
+
+
 def habit_no_descriptors():
     """A change that can't be read is not lost, and nothing is given for ever by limits that are not known."""
     machine = Machine()
