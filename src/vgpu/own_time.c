@@ -4,9 +4,17 @@
  * The C library's own time. A program may have a clock of its own, or a library that is loaded
  * before us may (libfaketime): one that stands still would keep launches waiting for ever, one that
  * runs fast would give more than the share. These are hidden, so that all of libvgpu calls them.
+ *
+ * The C library reads the processor's counter. A thread may have that fault (PR_SET_TSC in
+ * prctl(2)), and a handler of the program's answer what it likes. So once a millisecond the kernel
+ * is asked as well: whether it is so, from when on nobody else is asked; and what time it is,
+ * beyond which by a millisecond no time is believed.
  */
 
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,9 +50,58 @@ static int find_sleep(const struct timespec *pause, struct timespec *ret_left)
     return found(pause, ret_left);
 }
 
+#define BELIEVED_NS INT64_C(1000000)
+
+static _Atomic int64_t believed_until_ns; /* of the monotonic clocks */
+static _Atomic bool is_trapped;
+
+static int64_t ns_of(const struct timespec *time)
+{
+    return (int64_t)time->tv_sec * INT64_C(1000000000) + time->tv_nsec;
+}
+
+/* Whether the thread's reads of the counter fault. Where the kernel can't say so they can't; on
+ * x86 it can. */
+static bool faults_by_counter(void)
+{
+    int mode = 0;
+#ifdef __x86_64__
+    const bool can_say = true;
+#else
+    const bool can_say = false;
+#endif
+
+    return syscall(SYS_prctl, PR_GET_TSC, &mode, 0, 0, 0) == 0 ? mode != PR_TSC_ENABLE : can_say;
+}
+
+static int ask_kernel(clockid_t clock, struct timespec *ret)
+{
+    struct timespec now = {0};
+    int64_t believed_ns = atomic_load_explicit(&believed_until_ns, memory_order_relaxed);
+
+    if (syscall(SYS_clock_gettime, clock, &now) == 0 && ns_of(&now)) {
+        *ret = now;
+        atomic_store_explicit(&believed_until_ns, ns_of(&now) + BELIEVED_NS, memory_order_relaxed);
+        return 0;
+    }
+    /* A program may have that refused (seccomp(2)): time stands still for it. */
+    *ret = (struct timespec){believed_ns / INT64_C(1000000000), believed_ns % INT64_C(1000000000)};
+    return 0;
+}
+
 int clock_gettime(clockid_t clock, struct timespec *ret)
 {
-    return atomic_load_explicit(&libc_clock, memory_order_relaxed)(clock, ret);
+    int result;
+
+    if (atomic_load_explicit(&is_trapped, memory_order_relaxed))
+        return ask_kernel(clock, ret);
+    result = atomic_load_explicit(&libc_clock, memory_order_relaxed)(clock, ret);
+    if (result != 0 || (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE) ||
+        ns_of(ret) <= atomic_load_explicit(&believed_until_ns, memory_order_relaxed))
+        return result;
+    if (faults_by_counter())
+        atomic_store_explicit(&is_trapped, true, memory_order_relaxed);
+    return ask_kernel(clock, ret);
 }
 
 int nanosleep(const struct timespec *pause, struct timespec *ret_left)

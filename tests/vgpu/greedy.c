@@ -196,6 +196,7 @@ static const struct way {
     {"fault-makes-context", NULL, way_make_contexts, 0},
     {"fault-makes-stream", way_make_streams},
     {"round-list", way_round_list},
+    {"counter", way_counter},
     {"shapes", way_shapes},
     {"burst", way_burst},
     {"mixture", way_mixture},

@@ -114,6 +114,9 @@ void way_make_streams(void);
 void way_gone(void);
 void way_ended(void);
 
+/* greedy_clock.c */
+void way_counter(void);
+
 /* greedy_waits.c */
 void way_spin(int number);
 void way_legacy(int number);

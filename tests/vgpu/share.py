@@ -150,8 +150,8 @@ def greedy():
 
 
 def misled():
-    """Nor does a call that is not what it was taken for."""
-    ways = ("bad-list", "round-list", "guessed-events", "half-graph", "mapped-late", "fault-ends-capture", "fault-makes-current", "fault-makes-stream", "fault-makes-context", "fault-makes-context 300")
+    """Nor does a call that is not what it was taken for, nor a clock."""
+    ways = ("bad-list", "round-list", "guessed-events", "half-graph", "mapped-late", "fault-ends-capture", "fault-makes-current", "fault-makes-stream", "fault-makes-context", "fault-makes-context 300", "counter")
     machine = Machine(gpus=len(ways) + 1, driver={"context-time": 0})
     tenants = [Greedy(machine, gpu, 30, *way.split()) for gpu, way in enumerate(ways)]
     tenants.append(Greedy(machine, len(ways), 30, "own-streams", CUDA_DEVICE_MAX_CONNECTIONS="32"))
