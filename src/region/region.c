@@ -132,15 +132,41 @@ static uint64_t hash_boot(void)
     return hash;
 }
 
-/* The monotonic clock begins anew with each start of the machine: times of an earlier one would
- * lie in the future. */
+/* What is owed for work under way may be more than a minute's waiting, but not an hour's. */
+#define OTHER_BOOT_NS (3600 * NS_PER_S)
+
+/* Whether a time lies so far in the future that another boot's clock said it. */
+static bool is_of_other_boot(const struct region_ext *ext)
+{
+    const int64_t latest_ns = clock_now_ns() + OTHER_BOOT_NS;
+    int64_t last_ns = 0;
+
+    for (unsigned i = 0; i < REGION_DEVICES; i++) {
+        const struct region_ext_device *device = &ext->devices[i];
+
+        last_ns = MAX(last_ns, atomic_load(&device->compute.zero_ns));
+        last_ns = MAX(last_ns, atomic_load(&device->compute.doubted_until_ns));
+        last_ns = MAX(last_ns, atomic_load(&device->compute.credit_until_ns));
+        last_ns = MAX(last_ns, atomic_load(&device->gang.until_ns));
+    }
+    return last_ns > latest_ns;
+}
+
+/*
+ * The monotonic clock begins anew with each start of the machine: times of an earlier one would
+ * lie in the future. The boot's name alone is no proof: a tenant with a mount namespace of its own
+ * gives that what text it likes, and would be rid of its debts. What an earlier boot left that is
+ * not so far ahead is paid within the minute that can be owed at most.
+ */
 static void forget_other_boot(struct region_ext *ext)
 {
     uint64_t boot = hash_boot();
+    bool others;
 
     if (!boot || ext->boot == boot)
         return;
-    for (unsigned i = 0; ext->boot && i < REGION_DEVICES; i++) {
+    others = ext->boot && is_of_other_boot(ext);
+    for (unsigned i = 0; others && i < REGION_DEVICES; i++) {
         struct region_compute *compute = &ext->devices[i].compute;
 
         atomic_store(&compute->zero_ns, 0);
@@ -151,7 +177,7 @@ static void forget_other_boot(struct region_ext *ext)
         atomic_store(&compute->longest_ns, 0);
         memset(&ext->devices[i].gang, 0, sizeof(ext->devices[i].gang));
     }
-    if (ext->boot)
+    if (others)
         memset(ext->turns, 0, sizeof(ext->turns));
     ext->boot = boot;
 }

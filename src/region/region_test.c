@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/util.h"
 #include "region/region_fixture.h"
@@ -118,6 +119,19 @@ static void times_of_another_boot_are_forgotten(void **state)
     assert_int_equal(region_open(&region, fixture_path, NULL), 0);
     assert_int_equal(region.ext->devices[1].compute.zero_ns, INT64_MAX / 2);
 
+    /* Who gives the boot another name is not rid of his debts. */
+    region.ext->devices[1].compute.zero_ns = clock_now_ns() + 300 * NS_PER_S;
+    region.ext->devices[1].gang.until_ns = 1;
+    region.ext->turns[7][1].served_ns = 1;
+    region.ext->boot++;
+    region_close(&region);
+    assert_int_equal(region_open(&region, fixture_path, NULL), 0);
+    assert_int_equal(region.ext->boot, fnv1a(boot));
+    assert_true(region.ext->devices[1].compute.zero_ns > clock_now_ns());
+    assert_int_equal(region.ext->devices[1].gang.until_ns, 1);
+    assert_int_equal(region.ext->turns[7][1].served_ns, 1);
+
+    region.ext->devices[1].compute.zero_ns = INT64_MAX / 2;
     region.ext->boot++;
     region_close(&region);
     assert_int_equal(region_open(&region, fixture_path, NULL), 0);
