@@ -88,11 +88,29 @@ static void set_mask(int how, uint64_t mask, uint64_t *ret_before)
     (void)syscall(SYS_rt_sigprocmask, how, &mask, ret_before, sizeof(mask));
 }
 
-void lock_hold_signals(void)
+/* A program may have the kernel answer as if it had done so (seccomp(2)); but what a call that is
+ * let through writes it can't choose. */
+static bool is_held(uint64_t mask)
 {
+    static const uint64_t never = SIGNAL_BIT(SIGKILL) | SIGNAL_BIT(SIGSTOP);
+    uint64_t now = 0;
+
+    (void)syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now, sizeof(now));
+    return !(mask & ~never & ~now);
+}
+
+bool lock_hold_signals(void)
+{
+    const uint64_t mask = ~(of_faults | of_libc);
+
     lock_hold_cancel();
-    if (signals.depth++ == 0)
-        set_mask(SIG_BLOCK, ~(of_faults | of_libc), &signals.before);
+    if (signals.depth++ > 0)
+        return true;
+    set_mask(SIG_BLOCK, mask, &signals.before);
+    if (is_held(mask))
+        return true;
+    lock_release_signals();
+    return false;
 }
 
 void lock_hold_faults(void)

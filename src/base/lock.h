@@ -33,8 +33,9 @@ void unlock_rwlock(pthread_rwlock_t *lock);
  * the last release the thread is not cancelled, and no signal reaches it but those that faults
  * raise, which what is called may rely on, and libc's own two, which threads that it makes need.
  * From lock_hold_faults() on, when nobody else is called any more, none does: a fault then ends the
- * program. Two or three system calls. For rare paths.
+ * program. Three or four system calls. For rare paths. False, and nothing is held: the kernel does
+ * not block them for this program.
  */
-void lock_hold_signals(void);
+bool lock_hold_signals(void);
 void lock_hold_faults(void);
 void lock_release_signals(void);

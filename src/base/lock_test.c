@@ -4,10 +4,17 @@
 
 #include "base/lock.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -48,9 +55,9 @@ static void signals_come_again_once_all_is_released(void **state)
     (void)sigaddset(&own, SIGUSR2);
     assert_int_equal(pthread_sigmask(SIG_SETMASK, &own, NULL), 0);
     check_blocked(false, false);
-    lock_hold_signals();
+    assert_true(lock_hold_signals());
     check_blocked(true, false);
-    lock_hold_signals();
+    assert_true(lock_hold_signals());
     lock_hold_faults();
     check_blocked(true, true);
     lock_release_signals();
@@ -60,10 +67,38 @@ static void signals_come_again_once_all_is_released(void **state)
     assert_true(is_blocked(SIGUSR2)); /* the program's own doing */
 }
 
+/* A program whose kernel answers without doing as it was told. */
+static void what_is_not_blocked_is_not_held(void **state)
+{
+    struct sock_filter rows[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigprocmask, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof(rows) / sizeof(*rows), rows};
+    pid_t child = fork();
+    int status;
+
+    (void)state;
+    if (child == 0) {
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
+            _exit(77);
+        _exit(lock_hold_signals());
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        skip();
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signals_come_again_once_all_is_released),
+        cmocka_unit_test(what_is_not_blocked_is_not_held),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -214,7 +214,8 @@ static CUresult upload_within_limit(const struct graph_demand *demand, CUgraphEx
         if (demand->bytes[i] && !may_fit(&vgpu.devices[i], demand->largest[i]))
             return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    lock_hold_signals();
+    if (!lock_hold_signals())
+        return CUDA_ERROR_OUT_OF_MEMORY;
     result = CUDA_ERROR_OUT_OF_MEMORY;
     if (region_try(&vgpu.region) == 0) {
         result = try_upload(demand, exec, stream, per_thread);

@@ -162,13 +162,14 @@ bool overhead_begin(struct overhead *overhead, struct vgpu_device *device, enum 
         wait_for_load();
         overhead->began_ns = clock_now_ns();
     }
-    lock_hold_signals();
-    hidden_lock();
-    granted = begin_locked(overhead);
-    hidden_unlock();
-    if (granted)
-        return true;
-    lock_release_signals();
+    if (lock_hold_signals()) {
+        hidden_lock();
+        granted = begin_locked(overhead);
+        hidden_unlock();
+        if (granted)
+            return true;
+        lock_release_signals();
+    }
     vgpu_count_refusal(device, (enum region_refusal)kind_of(of));
     say_no_room(overhead, overhead->charged);
     end_first(overhead);

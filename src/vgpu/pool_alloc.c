@@ -124,7 +124,8 @@ static bool may_reuse(struct pool *pool, uint64_t bytes)
 
 static bool begin_try(struct taking *taking)
 {
-    lock_hold_signals();
+    if (!lock_hold_signals())
+        return false;
     lock_mutex(&trying);
     taking->tries = region_try(&vgpu.region) == 0;
     if (taking->tries)
