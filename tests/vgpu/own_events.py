@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The library's own events, whose handles a program can guess: nothing changes one. `share greedy` has what that would bring."""
+"""The library's own events, whose handles a program can guess: nothing changes one (`share greedy` has what that would bring). Nor do they fill a stream's queue."""
 
+import signal
 import struct
 import sys
 
@@ -68,4 +69,22 @@ for name, *words in ways(first):
 changed = [(name, event) for event in ours for name, *words in ways(event) if one.call(name, *words) != INVALID_HANDLE]
 check_equal(changed, [], "none of the library's, by no call")
 one.finish()
+
+# The library's events leave a stream's queue (1,024 places on the simulated driver) to the program.
+other = Caller(limited_environment(Machine(), memory=512 * MIB)).begin()
+for number in (1, 2):
+    other.must("cuStreamCreate", f"n{slot('stream', number)}", 1)
+other.must("cuModuleLoadData", f"n{slot('module')}", KERNEL)
+other.must("cuModuleGetFunction", f"n{slot('function')}", f"h{slot('module')}", b"one")
+other.must("cuMemAlloc_v2", f"n{slot('ptr')}", 4096)
+other.must("cuMemsetD8_v2", f"h{slot('ptr')}", 0, 4096)
+other.must("cuStreamWaitValue32_v2", f"h{STREAM}", f"h{slot('ptr')}", 1, 1)
+signal.alarm(60)  # a call that blocks is never answered
+for _ in range(950):
+    other.must("cuLaunchKernel", f"h{slot('function')}", 1, 1, 1, 1, 1, 1, 0, f"h{STREAM}", "k1000", 0)
+other.must("cuStreamWriteValue32_v2", f"h{slot('stream', 2)}", f"h{slot('ptr')}", 1, 0)
+other.must("cuStreamSynchronize", f"h{STREAM}")
+signal.alarm(0)
+check(True, "950 launches behind a wait don't block where compute is not limited")
+other.finish()
 finish()

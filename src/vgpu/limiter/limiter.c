@@ -9,6 +9,12 @@
 #define PACE_NS INT64_C(10000000) /* between looks at how fast launches come */
 #define PACE_MEMORY_NS 2e8
 
+enum {
+    /* Our events take places in the queues of the program's streams (some 1,024 in each): launches
+     * that wait behind one another are fewer than these and the driver's own. */
+    COUNTED_PENDING = 32,
+};
+
 void limiter_init(struct limiter *limiter, const struct limiter_gpu *ops, void *gpu,
                   struct share *share, uint64_t seed)
 {
@@ -228,7 +234,11 @@ void limiter_count(struct limiter *limiter, struct launch_cache *cache, const st
     cache->launches += launches;
     note_pace(limiter, cache, now_ns);
     limiter->last_launch_ns = now_ns;
-    limiter_measure(limiter, launch, ticket, SAMPLE_COUNTED, launches, cost, now_ns);
+    limiter->uncounted += launches;
+    if (limiter->samples.pending >= COUNTED_PENDING)
+        return;
+    limiter_measure(limiter, launch, ticket, SAMPLE_COUNTED, limiter->uncounted, cost, now_ns);
+    limiter->uncounted = 0;
 }
 
 void limiter_end(struct limiter *limiter, const struct ticket *ticket, bool launched)
