@@ -14,6 +14,7 @@
 #define ROOM_NS INT64_C(50000)          /* until there may be room for one more measurement */
 #define UNKNOWN_MOST 8 /* unknown kernels on their way, each for the price of a short one */
 #define BEHIND_NS INT64_C(20000000)       /* a queue of such a length is too long */
+#define BEHIND_MOST 32                    /* launches behind a kernel, as if they were short */
 #define BEHIND_PAUSES 10                  /* behind a kernel on credit: a tenth of the time */
 #define CREDIT_GROWTH 4                   /* more slowly each time, until nothing is overdue */
 #define CREDIT_MOST_NS INT64_C(160000000) /* lest what stands behind ten others never goes, */
@@ -120,29 +121,32 @@ static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
 }
 
 /*
- * Behind it in its own stream what is short goes, while the debt is bearable: it runs when the
- * kernel is done, which may wait for what this thread does once its launches are made (as programs
- * do that measure with a kernel which holds the stream up until all is launched). How long the
- * kernel was expected to take says nothing here: the longer its launches were held, the longer it
- * was the last time.
+ * Behind it in its own stream another function's kernel goes, if it is short: it runs when the
+ * first is done, which may wait for what this thread does once its launches are made (as programs
+ * do that measure with a kernel which holds the stream up until all is launched). How long that was
+ * expected to take says nothing here: the longer its launches were held, the longer it was the last
+ * time. What is not known to be short, or comes after many that went so since nothing was owed,
+ * follows ever more slowly: it may be long after all.
  */
 static bool goes_behind(struct limiter *limiter, const struct launch *launch,
                         const struct cost *cost, int64_t balance, int64_t now_ns)
 {
     const struct sample *leader = samples_leader(&limiter->samples);
-    int64_t *unknown_gap_ns = &limiter->credit.behind_gap_ns;
-    int64_t gap_ns = MAX(NS_PER_MS, (int64_t)cost->mean_ns * BEHIND_PAUSES);
+    const bool is_short = cost->measured && limiter->credit.behind < BEHIND_MOST;
+    int64_t *slow_gap_ns = &limiter->credit.behind_gap_ns;
+    int64_t gap_ns = *slow_gap_ns;
 
-    if (!cost->measured)
-        gap_ns = *unknown_gap_ns;
+    if (is_short)
+        gap_ns = MAX(NS_PER_MS, (int64_t)cost_skew_ns(cost) * BEHIND_PAUSES);
     if (!leader || leader->over_ns || !launches_share_stream(&leader->launch, launch) ||
-        (!cost->measured && costs_of(&limiter->costs, &leader->launch) == cost) ||
+        leader->launch.function == launch->function ||
         now_ns - leader->started_ns < MAX(CREDIT_NS, gap_ns) ||
         now_ns < limiter->credit.behind_due_ns || balance <= -bearable_ns(limiter))
         return false;
     limiter->credit.behind_due_ns = now_ns + gap_ns;
-    if (!cost->measured)
-        *unknown_gap_ns = MIN(gap_ns * CREDIT_GROWTH, BUCKET_DEBT_MAX_NS);
+    limiter->credit.behind++;
+    if (!is_short)
+        *slow_gap_ns = MIN(2 * gap_ns, BUCKET_DEBT_MAX_NS);
     return true;
 }
 
@@ -205,6 +209,7 @@ static bool balance_allows(struct limiter *limiter, const struct cost *cost, int
     if (share_allows(limiter->share, (int64_t)limiter_price(limiter, cost),
                      back_ns(limiter, cost, now_ns), now_ns, ret_until_ns)) {
         limiter->credit.unseen_gap_ns = 0;
+        limiter->credit.behind = 0;
         return true;
     }
     limiter->held_ns = now_ns;

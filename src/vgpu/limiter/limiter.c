@@ -238,7 +238,8 @@ void limiter_count(struct limiter *limiter, struct launch_cache *cache, const st
     if (limiter->samples.pending >= COUNTED_PENDING)
         return;
     limiter_measure(limiter, launch, ticket, SAMPLE_COUNTED, limiter->uncounted, cost, now_ns);
-    limiter->uncounted = 0;
+    if (ticket->sample)
+        limiter->uncounted = 0;
 }
 
 void limiter_end(struct limiter *limiter, const struct ticket *ticket, bool launched)

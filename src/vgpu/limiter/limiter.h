@@ -213,7 +213,8 @@ struct limiter {
         int64_t due_ns; /* when a launch may go although a kernel of ours is overdue; 0: none is */
         int64_t gap_ns;
         int64_t behind_due_ns;                /* and one behind it, in its own stream; */
-        int64_t behind_gap_ns;                /* of a shape that nothing is known of */
+        int64_t behind_gap_ns;                /* of what may be long */
+        unsigned behind;                      /* that went so since nothing was owed */
         int64_t unseen_due_ns, unseen_gap_ns; /* the same where what runs was not measured */
         int64_t ranked_ns; /* charged when no other of higher priority had used the card lately */
     } credit;

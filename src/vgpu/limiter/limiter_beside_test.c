@@ -204,8 +204,8 @@ static void long_kernels_go_side_by_side_a_few_at_a_time(void **state)
     }
 }
 
-/* Two threads that wait for none of their long kernels get ahead of their share by less than one of
- * them takes: what is on its way beside another counts as half charged until it is known. */
+/* Two threads that wait for none of their long kernels get ahead of their share by less than two of
+ * them take: what is on its way beside another counts as half charged until it is known. */
 static void long_kernels_of_two_threads_get_little_ahead(void **state)
 {
     const double length_ns = 180e6;
@@ -223,8 +223,8 @@ static void long_kernels_of_two_threads_get_little_ahead(void **state)
         double share = trace_run(&setup, seed, false).share;
 
         print_message("2 threads, kernels around %.0f ms: %.2f %%\n", length_ns / 1e6, share);
-        assert_true(share < CORES + length_ns / TRACE_WINDOW_NS * 100);
-        assert_true(share > CORES - length_ns / TRACE_WINDOW_NS * 100);
+        assert_true(share < CORES + 2 * length_ns / TRACE_WINDOW_NS * 100);
+        assert_true(share > CORES - 2 * length_ns / TRACE_WINDOW_NS * 100);
     }
 }
 
@@ -236,11 +236,8 @@ static void launches_behind_a_kernel_that_waits_for_them_go(void **state)
         unsigned cores, launches;
         double length_ns, longest_ms;
     } cases[] = {
-        {CORES, 10, 200e3, 300},
-        {CORES, 32, 200e3, 1200},
-        {CORES, 30, 1e6, 1500},
-        {80, 10, 200e3, 100},
-        {5, 10, 200e3, 3000},
+        {CORES, 10, 200e3, 300}, {CORES, 32, 200e3, 1200}, {CORES, 30, 1e6, 1500},
+        {80, 10, 200e3, 100},    {5, 10, 200e3, 3000},
     };
 
     (void)state;
@@ -254,8 +251,7 @@ static void launches_behind_a_kernel_that_waits_for_them_go(void **state)
         struct program *program = &setup.programs[0];
         struct result result;
 
-        program->shapes = 2;
-        program->length_ns[1] = cases[i].length_ns;
+        program->length_ns[2] = cases[i].length_ns; /* of another function */
         program->gated = program->batch = cases[i].launches + 1;
         result = trace_run(&setup, 1, false);
         print_message("%u launches of %.1f ms behind one that waits, at %u %%: %.1f %%, %u times, "

@@ -32,6 +32,9 @@
 /* Longer than so many times what was expected, and CREDIT_NS, is far longer. */
 #define OVERRUN_PART 2
 
+/* Behind a kernel what may be long goes after so long first, and then more slowly. */
+#define BEHIND_GAP_NS (100 * NS_PER_MS)
+
 /* However little of the device seems to be ours, work that waits is late after so many times what
  * it takes. */
 #define LATE_PART 0.05
@@ -136,7 +139,7 @@ static void charge_overdue(struct limiter *limiter, int64_t now_ns)
 
     if (!limiter->samples.always) {
         limiter->credit.gap_ns = CREDIT_NS;
-        limiter->credit.behind_gap_ns = NS_PER_S;
+        limiter->credit.behind_gap_ns = BEHIND_GAP_NS;
     }
     if (!leader || (leader->state == SAMPLE_OPEN && now_ns - leader->started_ns < LOADING_NS)) {
         limiter->credit.due_ns = 0;

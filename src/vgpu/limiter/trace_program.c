@@ -81,7 +81,7 @@ static double length_of(struct world *world, struct thread *thread, unsigned sha
 void trace_choose_launch(struct world *world, struct thread *thread)
 {
     const struct program *program = &thread->process->program;
-    unsigned shape = program->gated ? thread->launches % program->gated != 0
+    unsigned shape = program->gated ? 2 * (thread->launches % program->gated != 0)
                                     : trace_draw_below(world, program->shapes);
     unsigned stream = thread->number * program->streams + thread->launches % program->streams;
 
