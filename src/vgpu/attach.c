@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/glibc.h"
@@ -21,6 +22,7 @@
 #define DEFAULT_REGION "/tmp/cudevshr.cache" /* HAMi-core's */
 #define REFRESH_NS (50 * NS_PER_MS)          /* a changed limit is to be in force within 100 ms */
 #define CARDS_REFRESHES 5                    /* for one look for new cells */
+#define RESUMED_MS 20                        /* who was stopped goes on by then */
 
 struct vgpu vgpu;
 
@@ -437,6 +439,23 @@ static void refresh_locked(void)
         look_at_cards();
 }
 
+/* Whether a refresh is under way for so long, and does not end now: it may be that all of the
+ * process was stopped. */
+static bool is_held_up(int64_t now_ns)
+{
+    static const struct timespec pause = {.tv_nsec = NS_PER_MS};
+    const int64_t since_ns = atomic_load(&state.refreshing_since_ns);
+
+    if (!since_ns || now_ns - since_ns < SOURCE_LOST_NS)
+        return false;
+    for (unsigned i = 0; i < RESUMED_MS; i++) {
+        (void)nanosleep(&pause, NULL);
+        if (atomic_load(&state.refreshing_since_ns) != since_ns)
+            return false;
+    }
+    return true;
+}
+
 /*
  * Without the lock: who has it may be held in it for ever, as by a signal's handler that does not
  * return, and what the limits are by now would never be known. As where the file can't be read,
@@ -444,9 +463,7 @@ static void refresh_locked(void)
  */
 static void lose_limits(int64_t now_ns)
 {
-    const int64_t since_ns = atomic_load(&state.refreshing_since_ns);
-
-    if (!since_ns || now_ns - since_ns < SOURCE_LOST_NS || !source.is_file)
+    if (!source.is_file || !is_held_up(now_ns))
         return;
     for (unsigned i = 0; i < vgpu.device_count; i++)
         atomic_store(&vgpu.devices[i].share.suspended, true);
