@@ -27,9 +27,17 @@ static struct {
     unsigned count;
 } strangers;
 
+/* Whether our pid stood in the list before we had a context: it is another's there. */
+static enum {
+    PID_NOT_LOOKED_FOR,
+    PID_OURS,
+    PID_ANOTHERS,
+} own_name;
+
 void usage_after_fork(void)
 {
     list.pid = 0;
+    own_name = PID_NOT_LOOKED_FOR;
 }
 
 static bool no_nvml;
@@ -85,9 +93,12 @@ static const nvmlProcessInfo_v2_t *listed(unsigned pid)
     return NULL;
 }
 
-/* Then NVML lists by the pids of our namespace, and leaves others out. */
+/* Then NVML lists by the pids of our namespace, and leaves others out. Who makes a namespace of his
+ * own may have a process in it by each pid of the host's that is listed, and be one of them. */
 static bool all_are_ours(void)
 {
+    if (own_name == PID_ANOTHERS)
+        return false;
     for (unsigned i = 0; i < list.count; i++) {
         if (kill((pid_t)list.infos[i].pid, 0) < 0 && errno == ESRCH)
             return false;
@@ -144,8 +155,21 @@ void usage_learn_name(void)
         list.pid = pid;
 }
 
+/* Before a context is made. Once it was not there it is ours, whatever stays of earlier contexts.
+ */
+static void look_for_own(void)
+{
+    bool any = own_name == PID_OURS;
+
+    for (unsigned i = 0; i < vgpu.device_count; i++)
+        any |= atomic_load(&vgpu.devices[i].contexts) != 0;
+    if (!any)
+        own_name = listed(own_pid()) ? PID_ANOTHERS : PID_OURS;
+}
+
 void usage_note_strangers(void)
 {
+    look_for_own();
     strangers.count = list.count;
     for (unsigned i = 0; i < list.count; i++)
         strangers.pids[i] = list.infos[i].pid;
@@ -153,5 +177,6 @@ void usage_note_strangers(void)
 
 bool usage_is_named(void)
 {
+    look_for_own();
     return name_in_list() && (list.count || vgpu.region.self.pid_namespace == HOST_PID_NAMESPACE);
 }

@@ -4,8 +4,9 @@
 /*
  * What NVML says that this process, and a device, use. It lists processes by pids of which not all
  * are ours to know: this process is found for sure by its own pid in the host's namespace, or where
- * all that are listed are processes of its namespace; by the host's pid that the node wrote into
- * its slot; by the one pid that was new in the list when its first context had been made.
+ * all that are listed are processes of its namespace, and it came with its first context; by the
+ * host's pid that the node wrote into its slot; by the one pid that was new in the list when its
+ * first context had been made.
  *
  * Nothing here locks: the account's lock (hidden.h) is held.
  */
@@ -15,7 +16,7 @@
 /* Asks which processes use a device: the list that the functions below are about. */
 bool usage_list(const struct vgpu_device *device);
 
-/* Whether it will be listed by a name that is known already. */
+/* Whether it will be listed by a name that is known already. Before a context is made. */
 bool usage_is_named(void);
 
 /* What the list of a device says of this process; false when it does not say so for sure. */

@@ -334,6 +334,54 @@ def same_namespace_number():
     check_equal(told, [([0] * 5, 2 * CONTEXT + 10 * MIB)] * 3, "nothing of the one before is charged to it")
 
 
+def children_of(pid, count=1):
+    """The pids of so many, once they are there."""
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+    wait_until(lambda: len(children.read_text().split()) >= count)
+    return [int(child) for child in children.read_text().split()]
+
+
+def child_of(running):
+    return children_of(running.pid)[0]
+
+
+# Starts commands under pids of its namespace: a line for each, PID COMMAND.
+BY_PID = 'while read -r pid command; do echo $((pid - 1)) >/proc/sys/kernel/ns_last_pid; eval "$command &"; done; wait'
+
+
+def number_of_a_sibling():
+    """In a pid namespace that is full of the numbers that NVML lists, each of the host's, one that is a small sibling's is nobody's name."""
+    container = in_container(own_proc=False)
+    if not container:
+        return
+    machine = Machine(memory=40 * GIB, driver={"pids": "host", "stream": "0"})
+    environment = limited_environment(machine, memory=2 * GIB)
+    small = start([*container, HIDDEN, *"init create say wait".split()], environment)
+    heard(small)
+    number = child_of(small)
+    gate = scratch / "gate"
+    os.mkfifo(gate)
+    shell = start([*container, "sh", "-c", BY_PID], environment, stderr=subprocess.DEVNULL)
+    init = child_of(shell)
+    shell.stdin.write(f"{number} {HIDDEN} wait init {'create limit=2:1000M ' * 6} say wait <{gate}\n")
+    shell.stdin.flush()
+    big = children_of(init)[0]
+    if f"NSpid:\t{big}\t{number}\n" not in pathlib.Path(f"/proc/{big}/status").read_text():
+        print("ok: pids can't be chosen here: not tried")
+    else:
+        shell.stdin.write(f"{big} sleep 100\n")
+        shell.stdin.flush()
+        children_of(init, 2)
+        with open(gate, "w") as lines:
+            lines.write("\n")
+            lines.flush()
+            heard(shell)
+            used = machine.used()
+            check(used <= 2 * GIB, "a process that has a sibling's number is not taken for it", used)
+    shell.kill()
+    end(small)
+
+
 SLOTS = 1856  # where they begin in a region
 HOST_PID = SLOTS + 4
 
@@ -343,12 +391,6 @@ def slot_of_host(region, pid):
     with open(region, "r+b") as file:
         file.seek(HOST_PID)
         file.write(pid.to_bytes(4, "little"))
-
-
-def child_of(running):
-    children = pathlib.Path(f"/proc/{running.pid}/task/{running.pid}/children")
-    wait_until(lambda: children.read_text())
-    return int(children.read_text())
 
 
 def beside_another(sentence, told, **limits):
@@ -595,7 +637,7 @@ def bystanders():
 
 tests = {name: f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__"}
 every = [heap_over, heap_twice, stack_over, stack_within, stack_set_down, stack_of_another, attached, attached_primary, unseen_primary, primary_retains]
-every += [stale_handles, many_contexts, at_once, busy, busy_in_container, busy_by_host_pids, same_namespace_number, named_by_the_node, sized_by_the_limits]
+every += [stale_handles, many_contexts, at_once, busy, busy_in_container, busy_by_host_pids, number_of_a_sibling, same_namespace_number, named_by_the_node, sized_by_the_limits]
 every += [without_nvml, lazy, lazy_in_each_context, lazy_busy, parallel, squeezed, cramped, let_pass, beside_a_load, stopped, interrupted, refused, restored, bystanders]
 if __name__ == "__main__":
     for test in [tests[name] for name in sys.argv[1:]] or every:
