@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "vgpu/real.h"
 
 typedef int (*clock_fn)(clockid_t clock, struct timespec *ret);
@@ -74,18 +75,23 @@ static bool faults_by_counter(void)
     return syscall(SYS_prctl, PR_GET_TSC, &mode, 0, 0, 0) == 0 ? mode != PR_TSC_ENABLE : can_say;
 }
 
+static bool is_monotonic(clockid_t clock)
+{
+    return clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE;
+}
+
+/* A program may have that refused (seccomp(2)): time stands still for it. */
 static int ask_kernel(clockid_t clock, struct timespec *ret)
 {
+    const int64_t believed_ns = atomic_load_explicit(&believed_until_ns, memory_order_relaxed);
     struct timespec now = {0};
-    int64_t believed_ns = atomic_load_explicit(&believed_until_ns, memory_order_relaxed);
+    bool told = syscall(SYS_clock_gettime, clock, &now) == 0 && ns_of(&now);
 
-    if (syscall(SYS_clock_gettime, clock, &now) == 0 && ns_of(&now)) {
-        *ret = now;
+    if (told && is_monotonic(clock))
         atomic_store_explicit(&believed_until_ns, ns_of(&now) + BELIEVED_NS, memory_order_relaxed);
-        return 0;
-    }
-    /* A program may have that refused (seccomp(2)): time stands still for it. */
-    *ret = (struct timespec){believed_ns / INT64_C(1000000000), believed_ns % INT64_C(1000000000)};
+    if (!told && is_monotonic(clock))
+        now = clock_timespec(believed_ns);
+    *ret = now;
     return 0;
 }
 
@@ -96,7 +102,7 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
     if (atomic_load_explicit(&is_trapped, memory_order_relaxed))
         return ask_kernel(clock, ret);
     result = atomic_load_explicit(&libc_clock, memory_order_relaxed)(clock, ret);
-    if (result != 0 || (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE) ||
+    if (result != 0 || !is_monotonic(clock) ||
         ns_of(ret) <= atomic_load_explicit(&believed_until_ns, memory_order_relaxed))
         return result;
     if (faults_by_counter())
