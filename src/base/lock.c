@@ -89,14 +89,16 @@ static void set_mask(int how, uint64_t mask, uint64_t *ret_before)
 }
 
 /* A program may have the kernel answer as if it had done so (seccomp(2)); but what a call that is
- * let through writes it can't choose. */
+ * let through writes it can't choose. Real-time signals are not looked at: emulators keep some for
+ * themselves. */
 static bool is_held(uint64_t mask)
 {
-    static const uint64_t never = SIGNAL_BIT(SIGKILL) | SIGNAL_BIT(SIGSTOP);
+    static const uint64_t looked_at =
+        (SIGNAL_BIT(32) - 1) & ~(SIGNAL_BIT(SIGKILL) | SIGNAL_BIT(SIGSTOP));
     uint64_t now = 0;
 
     (void)syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now, sizeof(now));
-    return !(mask & ~never & ~now);
+    return !(mask & looked_at & ~now);
 }
 
 bool lock_hold_signals(void)
