@@ -10,8 +10,8 @@
 #define PACE_MEMORY_NS 2e8
 
 enum {
-    /* Our events take places in the queues of the program's streams (some 1,024 in each): launches
-     * that wait behind one another are fewer than these and the driver's own. */
+    /* Our events take places in the queues of the program's streams, of which each has some 1,024
+     * for launches that wait. */
     COUNTED_PENDING = 32,
 };
 

@@ -200,8 +200,8 @@ struct limiter {
                            for it yet */
     int64_t issued_ns;  /* charged by this process */
     int64_t done_ns;    /* of it, known to be done */
-    double uncounted;   /* launches that are counted, and which the next measurement stands for */
     int64_t owed_ns;    /* of what is not, as it was published last */
+    double uncounted;   /* launches that are counted, and which the next measurement stands for */
     int64_t last_launch_ns;
     int64_t drawn_ns;  /* when a launch was last let go that need not be measured, */
     int64_t long_ns;   /* or one whose kernel may outlast a slice */
