@@ -277,7 +277,7 @@ def in_container(own_proc=True):
     """A command that runs a program in a pid namespace of its own, if that is permitted."""
     words = ["unshare", "--pid", "--fork", "--kill-child", *(["--mount-proc"] if own_proc else [])]
     if not shutil.which("unshare") or run([*words, "true"], bare_environment(None)).returncode != 0:
-        print("ok: pid namespaces can't be made here: not tried")
+        print("skipped: pid namespaces can't be made here")
         return None
     return words
 
@@ -367,7 +367,7 @@ def number_of_a_sibling():
     shell.stdin.flush()
     big = children_of(init)[0]
     if f"NSpid:\t{big}\t{number}\n" not in pathlib.Path(f"/proc/{big}/status").read_text():
-        print("ok: pids can't be chosen here: not tried")
+        print("skipped: pids can't be chosen here")
     else:
         shell.stdin.write(f"{big} sleep 100\n")
         shell.stdin.flush()
