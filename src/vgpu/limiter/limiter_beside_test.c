@@ -264,6 +264,32 @@ static void launches_behind_a_kernel_that_waits_for_them_go(void **state)
     }
 }
 
+/* Nor does who has long kernels among short ones, of one function or two, get further by them. */
+static void long_kernels_let_no_others_go_behind_them(void **state)
+{
+    (void)state;
+    for (unsigned shapes = 1; shapes <= SHAPES; shapes += SHAPES - 1) {
+        struct setup setup = {
+            .cores = CORES,
+            .tenants = 1,
+            .window_ns = 60 * NS_PER_S,
+            .programs = {trace_program(20e3, 0)},
+        };
+        struct program *program = &setup.programs[0];
+        double share;
+
+        program->shapes = shapes;
+        for (unsigned i = 0; i < shapes; i++)
+            program->length_ns[i] = 20e3;
+        program->batch = 0;
+        program->rare = 5;
+        program->rare_ns = 500e6;
+        share = trace_run(&setup, 1, false).share;
+        print_message("one of 5 kernels takes 500 ms, %u shapes: %.2f %%\n", shapes, share);
+        assert_true(share < CORES + 2 * OVER);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +301,7 @@ int main(void)
         cmocka_unit_test(long_kernels_go_side_by_side_a_few_at_a_time),
         cmocka_unit_test(long_kernels_of_two_threads_get_little_ahead),
         cmocka_unit_test(launches_behind_a_kernel_that_waits_for_them_go),
+        cmocka_unit_test(long_kernels_let_no_others_go_behind_them),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
