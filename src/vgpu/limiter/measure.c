@@ -9,9 +9,14 @@
 /* Measuring by pace costs a quarter of what measuring by cost may: from 2 ms between launches on
  * each one is measured, lest a long one be missed. */
 #define PACE_PART 4
-/* Kernels of very different lengths are measured more where launches were held of late: there the
- * host has time left, of which two events of 0.8 us take no more than 1.9 %. */
-#define SKEW_PACE 6
+/*
+ * Kernels of very different lengths are measured more where launches were held of late: there the
+ * host has time left, of which two events of 0.8 us take no more than 6.4 %. Drawn with the chance
+ * p they leave in 10 s at a share k a standard error of sqrt(10 s * skew * k * (1 - p) / p): 0.35
+ * points at 60 % of 5 us kernels, one of fifty of which takes 1 ms.
+ */
+#define SKEW_PART 2.5
+#define SKEW_PACE 20
 #define HELD_NS (100 * NS_PER_MS)
 #define SHORT_NS 500e3 /* no slice of the device (2.09 ms) ends within most such kernels */
 #define WAIT_MOST_NS INT64_C(10000)   /* waiting for an empty stream does not take longer */
@@ -68,7 +73,8 @@ double limiter_risk_ns(const struct limiter *limiter, const struct launch_cache 
         risk_ns = MAX(risk_ns, HIDDEN_RISK_NS);
     risk_ns = MAX(risk_ns, doubt_ns);
     if (is_held)
-        risk_ns = MAX(risk_ns, MIN(cost_skew_ns(cost), SKEW_PACE * limiter->pace.mean_ns));
+        risk_ns =
+            MAX(risk_ns, MIN(SKEW_PART * cost_skew_ns(cost), SKEW_PACE * limiter->pace.mean_ns));
     return MAX(risk_ns, pace_ns);
 }
 
