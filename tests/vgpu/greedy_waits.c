@@ -2,12 +2,16 @@
 
 /* Of greedy.c: kernels and streams that wait for what is launched later. */
 
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "greedy_ways.h"
+
+typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
 
 void way_spin(int count)
 {
@@ -87,7 +91,6 @@ static void values(const char *way, int count)
 {
     const uint64_t length_ns = strcmp(way, "short-values") == 0 ? 5 * SHORT_NS : LONG_NS;
 
-    typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
     value_fn *wait = (value_fn *)symbol("cuStreamWaitValue32_v2");
     value_fn *write = (value_fn *)symbol("cuStreamWriteValue32_v2");
     uint64_t ptr = new_memory();
@@ -107,7 +110,6 @@ static void values(const char *way, int count)
 
 void way_queued_values(void)
 {
-    typedef int value_fn(cu_handle stream, uint64_t ptr, unsigned value, unsigned flags);
     value_fn *wait = (value_fn *)symbol("cuStreamWaitValue32_v2");
     value_fn *write = (value_fn *)symbol("cuStreamWriteValue32_v2");
     cu_handle waiting[7] = {stream}, function = function_of("spin");
@@ -126,6 +128,51 @@ void way_queued_values(void)
         for (int j = 0; j < 7; j++)
             must(cu.stream_sync(waiting[j]), "cuStreamSynchronize");
         printf("%u\n", i);
+        (void)fflush(stdout);
+    }
+}
+
+struct ahead {
+    value_fn *wait;
+    cu_handle context;
+    uint64_t ptr;
+    unsigned round;
+};
+
+/* Fills the first stream behind a wait: what finds no place there blocks until that ends. */
+static void *run_ahead(void *argument)
+{
+    enum { MANY = 1500 };
+    const struct ahead *ahead = (const struct ahead *)argument;
+
+    must(cu.set_current(ahead->context), "cuCtxSetCurrent");
+    must(ahead->wait(stream, ahead->ptr, ahead->round, 0), "cuStreamWaitValue32_v2"); /* or more */
+    for (int i = 0; i < MANY; i++)
+        launch(function_of("spin"), 1, 1000, 0, stream);
+    return NULL;
+}
+
+void way_run_ahead(void)
+{
+    enum { FILL_US = 200000, MANY = 400 };
+    value_fn *write = (value_fn *)symbol("cuStreamWriteValue32_v2");
+    cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
+    struct ahead ahead = {.wait = (value_fn *)symbol("cuStreamWaitValue32_v2"),
+                          .ptr = new_memory()};
+    pthread_t thread;
+
+    must(current(&ahead.context), "cuCtxGetCurrent");
+    for (ahead.round = 1; !stopped; ahead.round++) {
+        if (pthread_create(&thread, NULL, run_ahead, &ahead) != 0)
+            exit(1);
+        usleep(FILL_US);
+        for (int i = 0; i < MANY; i++)
+            launch(function_of("f1"), 1, 1000, 0, second);
+        must(write(second, ahead.ptr, ahead.round, 0), "cuStreamWriteValue32_v2");
+        (void)pthread_join(thread, NULL);
+        for (int i = 0; i < 2; i++)
+            must(cu.stream_sync(i ? second : stream), "cuStreamSynchronize");
+        printf("%u\n", ahead.round);
         (void)fflush(stdout);
     }
 }

@@ -87,7 +87,7 @@ static unsigned gone_on_credit(struct circumstances circumstances)
     container->share.card.has_betters = circumstances.betters;
     busy.stream = (void *)8;
     launch.stream = (void *)16;
-    streams_use(&limiter->streams, &busy, fake_now_ns);
+    streams_use(&limiter->streams, &busy, &cache, fake_now_ns);
     for (unsigned i = 0; i < 10; i++)
         (void)costs_learn(&limiter->costs, costs_of(&limiter->costs, &launch),
                           circumstances.length_ns);

@@ -43,8 +43,9 @@ enum sample_kind limiter_kind_of(struct limiter *limiter, struct launch_cache *c
                                  const struct cost *cost, double *ret_weight);
 
 /* Begins a launch's measurement, if there is room; and ends it after limiter_returned(). */
-void limiter_measure(struct limiter *limiter, const struct launch *launch, struct ticket *ticket,
-                     enum sample_kind kind, double weight, const struct cost *cost, int64_t now_ns);
+void limiter_measure(struct limiter *limiter, const struct launch_cache *cache,
+                     const struct launch *launch, struct ticket *ticket, enum sample_kind kind,
+                     double weight, const struct cost *cost, int64_t now_ns);
 void limiter_end_measured(struct limiter *limiter, const struct ticket *ticket);
 
 /* A launch goes: whether it had to be measured, and may be long. */

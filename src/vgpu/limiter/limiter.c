@@ -169,7 +169,7 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
     bool is_large;
 
     *ticket = (struct ticket){0};
-    streams_use(&limiter->streams, launch, now_ns);
+    streams_use(&limiter->streams, launch, cache, now_ns);
     enter_cache(limiter, cache);
     enter_stream(limiter, cache, launch, now_ns);
     cache->launches++;
@@ -198,7 +198,7 @@ bool limiter_begin(struct limiter *limiter, struct launch_cache *cache, const st
         return false;
     }
     if (kind)
-        limiter_measure(limiter, launch, ticket, kind, weight, cost, now_ns);
+        limiter_measure(limiter, cache, launch, ticket, kind, weight, cost, now_ns);
     if (kind == SAMPLE_ALWAYS || is_large)
         limiter_publish_owed(limiter); /* it may be long until the driver has taken it */
     /* An ordinary launch does not come by here, and overlaps so much more. */
@@ -230,14 +230,15 @@ void limiter_count(struct limiter *limiter, struct launch_cache *cache, const st
     *ticket = (struct ticket){0};
     share_want(limiter->share, now_ns);
     limiter_poll(limiter);
-    streams_use(&limiter->streams, launch, now_ns);
+    streams_use(&limiter->streams, launch, cache, now_ns);
     cache->launches += launches;
     note_pace(limiter, cache, now_ns);
     limiter->last_launch_ns = now_ns;
     limiter->uncounted += launches;
     if (limiter->samples.pending >= COUNTED_PENDING)
         return;
-    limiter_measure(limiter, launch, ticket, SAMPLE_COUNTED, limiter->uncounted, cost, now_ns);
+    limiter_measure(limiter, cache, launch, ticket, SAMPLE_COUNTED, limiter->uncounted, cost,
+                    now_ns);
     if (ticket->sample)
         limiter->uncounted = 0;
 }

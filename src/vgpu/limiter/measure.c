@@ -100,13 +100,32 @@ static void note_record(struct limiter *limiter, int64_t took_ns)
         limiter->record_ns = limiter->record_ns ? MIN(limiter->record_ns, took_ns) : took_ns;
 }
 
-void limiter_measure(struct limiter *limiter, const struct launch *launch, struct ticket *ticket,
-                     enum sample_kind kind, double weight, const struct cost *cost, int64_t now_ns)
+/*
+ * The streams that get a mark. What is measured itself needs none. Where compute is not limited no
+ * launch is held, so that each thread may fill its streams behind waits, and a mark in another
+ * thread's would block this one.
+ */
+static unsigned list_company(const struct limiter *limiter, const struct launch_cache *cache,
+                             const struct launch *launch, enum sample_kind kind, int64_t now_ns,
+                             struct launch others[STREAMS])
+{
+    const int64_t since_ns = now_ns - STREAMS_IDLE_NS;
+
+    if (sees_all(limiter))
+        return 0;
+    if (kind == SAMPLE_COUNTED)
+        return limiter->ops->asks_others(limiter->gpu)
+                   ? streams_beside_of_thread(&limiter->streams, launch, cache, since_ns, others)
+                   : 0;
+    return limiter_beside(limiter, launch, since_ns, others);
+}
+
+void limiter_measure(struct limiter *limiter, const struct launch_cache *cache,
+                     const struct launch *launch, struct ticket *ticket, enum sample_kind kind,
+                     double weight, const struct cost *cost, int64_t now_ns)
 {
     struct launch others[STREAMS];
-    /* What is measured itself needs no mark. */
-    unsigned count =
-        sees_all(limiter) ? 0 : limiter_beside(limiter, launch, now_ns - STREAMS_IDLE_NS, others);
+    unsigned count = list_company(limiter, cache, launch, kind, now_ns, others);
     bool was_idle = limiter->ops->is_idle(limiter->gpu, launch);
     struct sample *sample = samples_begin(&limiter->samples, limiter->ops, limiter->gpu, kind,
                                           launch, others, count, now_ns);

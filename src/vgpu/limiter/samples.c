@@ -14,6 +14,9 @@
 /* A launch that blocks has its kernel queued within this, if nobody found its stream idle since. */
 #define LAUNCH_MOST_NS INT64_C(20000)
 
+/* What was launched so long ago and has not begun is in a stream that waits. */
+#define STUCK_NS INT64_C(50000000)
+
 /* A mark may be on its way longer than the sample. */
 static bool marks_are_done(const struct limiter_gpu *ops, void *gpu, struct sample *sample)
 {
@@ -172,7 +175,8 @@ static void calibrate_behind(struct samples *samples, const struct limiter_gpu *
 {
     struct sample *sample = NULL;
 
-    if (samples->behind < CALIBRATIONS && samples->behind_tries < CALIBRATION_TRIES)
+    if (samples->behind + samples->behind_out < CALIBRATIONS &&
+        samples->behind_tries < CALIBRATION_TRIES)
         sample = find_free(samples, ops, gpu);
     if (!sample || !ops->record(gpu, sample->start, &kernel->launch) ||
         !ops->record(gpu, sample->end, &kernel->launch))
@@ -182,6 +186,7 @@ static void calibrate_behind(struct samples *samples, const struct limiter_gpu *
     sample->kernel = kernel;
     sample->kernel_began_ns = kernel->began_ns;
     samples->behind_tries++;
+    samples->behind_out++;
 }
 
 /* The kernel ran so long that the pair waited for it. */
@@ -217,6 +222,36 @@ static double overhead_of(const struct samples *samples, const struct sample *sa
                : MAX(samples->overhead_ns, 0.0);
 }
 
+static bool is_on_its_way_in(const struct sample *sample, const struct launch *where)
+{
+    return sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
+           launches_share_stream(&sample->launch, where);
+}
+
+/* NULL: nothing that is measured is on its way in the stream. */
+static const struct sample *find_oldest(const struct samples *samples, const struct launch *where)
+{
+    const struct sample *oldest = NULL;
+
+    samples_for_each (i, samples->taken) {
+        const struct sample *sample = &samples->list[i];
+
+        if (is_on_its_way_in(sample, where) && (!oldest || sample->began_ns < oldest->began_ns))
+            oldest = sample;
+    }
+    return oldest;
+}
+
+/* It waits for something, and is no company. */
+static bool is_stuck(const struct samples *samples, const struct limiter_gpu *ops, void *gpu,
+                     const struct launch *where, int64_t now_ns)
+{
+    const struct sample *oldest = find_oldest(samples, where);
+
+    return oldest && now_ns - oldest->began_ns > STUCK_NS &&
+           ops->query(gpu, oldest->start) == EVENT_NOT_YET;
+}
+
 struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                              enum sample_kind kind, const struct launch *launch,
                              const struct launch *others, unsigned other_count, int64_t now_ns)
@@ -228,7 +263,7 @@ struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *
     if (sample && sample->marks_are_old)
         other_count = 0;
     for (unsigned i = 0; sample && i < MIN(other_count, (unsigned)SAMPLE_MARKS); i++) {
-        if (ops->is_idle(gpu, &others[i]))
+        if (ops->is_idle(gpu, &others[i]) || is_stuck(samples, ops, gpu, &others[i], now_ns))
             continue;
         if (!sample->marks[marks])
             sample->marks[marks] = ops->make_event(gpu);
@@ -265,8 +300,7 @@ static const struct sample *first_before(const struct samples *samples, const st
     samples_for_each (i, samples->taken) {
         const struct sample *other = &samples->list[i];
 
-        if (other->state == SAMPLE_PENDING && other->kind != SAMPLE_CALIBRATION &&
-            launches_share_stream(&other->launch, where) && other->began_ns <= sample->began_ns &&
+        if (is_on_its_way_in(other, where) && other->began_ns <= sample->began_ns &&
             (!first || other->began_ns < first->began_ns))
             first = other;
     }
@@ -446,6 +480,7 @@ void samples_free(struct samples *samples, struct sample *sample)
     if (sample->state == SAMPLE_PENDING) {
         samples->pending--;
         samples->always -= sample->kind == SAMPLE_ALWAYS;
+        samples->behind_out -= sample->kind == SAMPLE_CALIBRATION && sample->kernel;
     }
     sample->state = SAMPLE_FREE;
     samples->taken[place / 64] &= ~(UINT64_C(1) << (place % 64));
@@ -596,17 +631,22 @@ void samples_note_end(struct samples *samples, const struct sample *done, int64_
 
 int64_t samples_oldest_ns(const struct samples *samples, const struct launch *where)
 {
-    int64_t oldest_ns = 0;
+    const struct sample *oldest = find_oldest(samples, where);
+
+    return oldest ? oldest->began_ns : 0;
+}
+
+int64_t samples_newest_ns(const struct samples *samples, const struct launch *where)
+{
+    int64_t newest_ns = 0;
 
     samples_for_each (i, samples->taken) {
         const struct sample *sample = &samples->list[i];
 
-        if (sample->state == SAMPLE_PENDING && sample->kind != SAMPLE_CALIBRATION &&
-            launches_share_stream(&sample->launch, where) &&
-            (!oldest_ns || sample->began_ns < oldest_ns))
-            oldest_ns = sample->began_ns;
+        if (is_on_its_way_in(sample, where))
+            newest_ns = MAX(newest_ns, sample->began_ns);
     }
-    return oldest_ns;
+    return newest_ns;
 }
 
 /* Until its launch returns that is known by the looks alone. */

@@ -118,9 +118,10 @@ struct samples {
     double looks, busy_looks; /* of late, of launches whose kernel was not over, */
     struct {
         double looks, busy_looks, launches, took_ns;
-    } over;             /* and of those whose was */
-    double overhead_ns; /* of a pair of events, calibrated; < 0: not yet */
-    unsigned behind;    /* calibrations behind a kernel, begun */
+    } over;              /* and of those whose was */
+    double overhead_ns;  /* of a pair of events, calibrated; < 0: not yet */
+    unsigned behind;     /* calibrations behind a kernel, done, */
+    unsigned behind_out; /* and on their way */
     unsigned behind_tries;
     bool knows_behind; /* overhead_ns is of such */
     void *base;        /* absolute times are taken against it */
@@ -173,7 +174,8 @@ bool samples_make_room(struct samples *samples, const struct limiter_gpu *ops, v
 /* Whether samples_make_room() would find a place; changes nothing. */
 bool samples_can_make_room(struct samples *samples, const struct limiter_gpu *ops, void *gpu);
 
-/* Records the marks and the start; NULL when there is no room or no event. */
+/* Records the marks and the start; NULL when there is no room or no event. A stream that waits gets
+ * no mark: its queue may be full, and recording blocks until it goes on. */
 struct sample *samples_begin(struct samples *samples, const struct limiter_gpu *ops, void *gpu,
                              enum sample_kind kind, const struct launch *launch,
                              const struct launch *others, unsigned other_count, int64_t now_ns);
@@ -269,6 +271,9 @@ void samples_note_end(struct samples *samples, const struct sample *done, int64_
 /* When the oldest of the measurements began that are on their way in the stream; 0: there is none.
  */
 int64_t samples_oldest_ns(const struct samples *samples, const struct launch *where);
+
+/* The same of the newest. */
+int64_t samples_newest_ns(const struct samples *samples, const struct launch *where);
 
 /* Whether a kernel waits behind one before it in its stream. */
 bool samples_wait(const struct samples *samples, const struct limiter_gpu *ops, void *gpu,

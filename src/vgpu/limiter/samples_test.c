@@ -166,6 +166,39 @@ static enum event_state query_running(void *gpu, void *event)
     return EVENT_DONE;
 }
 
+/* Recording there would block, if its queue is full. */
+static void a_stream_that_waits_gets_no_mark(void **state)
+{
+    struct samples samples;
+
+    (void)state;
+    begin_samples(&samples);
+    assert_non_null(measure_in(&samples, 8, 0));
+    assert_int_equal(measure_in(&samples, 16, 1)->mark_count, 1);
+    fake_now_ns += 60 * NS_PER_MS;
+    assert_int_equal(measure_in(&samples, 16, 1)->mark_count, 0);
+    fake_stream.is_done = true; /* it has begun */
+    assert_int_equal(measure_in(&samples, 16, 1)->mark_count, 1);
+}
+
+/* A pair behind each kernel that waits would fill its stream's queue. */
+static void few_calibrations_are_on_their_way_at_once(void **state)
+{
+    struct samples samples;
+
+    (void)state;
+    begin_samples(&samples);
+    samples.behind_tries = 0;
+    for (unsigned i = 0; i < 3 * CALIBRATIONS; i++)
+        assert_non_null(measure_in(&samples, 16, 0));
+    assert_int_equal(samples.behind_tries, CALIBRATIONS);
+    samples_for_each (i, samples.taken)
+        samples_free(&samples, &samples.list[i]);
+    assert_int_equal(samples.behind_out, 0);
+    assert_non_null(measure_in(&samples, 16, 0));
+    assert_int_equal(samples.behind_tries, CALIBRATIONS + 1);
+}
+
 static void look_in_vain(struct samples *samples, const struct limiter_gpu *ops)
 {
     unsigned looked = 0;
@@ -329,6 +362,8 @@ int main(void)
         cmocka_unit_test(a_launch_is_measured_whose_stream_ends),
         cmocka_unit_test(without_events_there_is_no_room),
         cmocka_unit_test(where_marks_stay_out_it_is_measured_without),
+        cmocka_unit_test(a_stream_that_waits_gets_no_mark),
+        cmocka_unit_test(few_calibrations_are_on_their_way_at_once),
         cmocka_unit_test(each_look_goes_on_after_the_one_before),
         cmocka_unit_test(the_base_is_recorded_anew_or_stays),
         cmocka_unit_test(looks_say_what_launches_take_beside_their_kernels),

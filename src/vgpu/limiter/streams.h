@@ -16,12 +16,15 @@ struct streams {
     struct {
         void *stream;
         bool per_thread;
-        int64_t used_ns; /* 0: free */
+        const void *thread; /* that used it last */
+        int64_t used_ns;    /* 0: free */
     } list[STREAMS];
 };
 
-/* Remembers a launch's stream, in the place of the one that is longest unused. */
-void streams_use(struct streams *streams, const struct launch *launch, int64_t now_ns);
+/* Remembers a launch's stream, in the place of the one that is longest unused. thread: whatever
+ * tells the thread that launches from others. */
+void streams_use(struct streams *streams, const struct launch *launch, const void *thread,
+                 int64_t now_ns);
 
 /* A stream that long unused is not one of several. */
 #define STREAMS_IDLE_NS INT64_C(100000000)
@@ -31,6 +34,11 @@ void streams_use(struct streams *streams, const struct launch *launch, int64_t n
  * wait for all. */
 unsigned streams_beside(const struct streams *streams, const struct launch *launch,
                         int64_t since_ns, struct launch ret_others[STREAMS]);
+
+/* The same of those that this thread used last. */
+unsigned streams_beside_of_thread(const struct streams *streams, const struct launch *launch,
+                                  const void *thread, int64_t since_ns,
+                                  struct launch ret_others[STREAMS]);
 
 /* How many were used after since_ns. */
 unsigned streams_count(const struct streams *streams, int64_t since_ns);

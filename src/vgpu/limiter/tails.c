@@ -77,9 +77,15 @@ static bool can_ask(struct tails *tails, const struct tail *tail, const struct l
 }
 
 /* Whether all is done that was in the stream when it was looked at anew. */
-static bool is_done(struct tails *tails, const struct tail *tail, const struct limiter_gpu *ops,
-                    void *gpu, int64_t now_ns)
+static bool is_done(struct tails *tails, const struct samples *samples, const struct tail *tail,
+                    const struct limiter_gpu *ops, void *gpu, int64_t now_ns)
 {
+    int64_t oldest_ns;
+
+    if (tail->behind_ns) {
+        oldest_ns = samples_oldest_ns(samples, &tail->where);
+        return !oldest_ns || oldest_ns > tail->behind_ns;
+    }
     if (!is_legacy(tail))
         return ops->query(gpu, tail->event) != EVENT_NOT_YET;
     return can_ask(tails, tail, ops, gpu, now_ns) && ops->is_idle(gpu, &tail->where);
@@ -103,7 +109,7 @@ static bool mark(struct tail *tail, const struct limiter_gpu *ops, void *gpu)
 }
 
 /* The last event is done, and with it what was launched before. Behind a measurement that is on its
- * way there is no need of another event, which may cost a slice of the device. */
+ * way there is no need of another event, which may cost a slice of the device, or block. */
 static void look_anew(struct tails *tails, const struct samples *samples, struct tail *tail,
                       const struct limiter_gpu *ops, void *gpu, int64_t charged_ns, int64_t now_ns)
 {
@@ -115,7 +121,8 @@ static void look_anew(struct tails *tails, const struct samples *samples, struct
         tail->done_ns = charged_ns;
         return;
     }
-    if (!mark(tail, ops, gpu))
+    tail->behind_ns = is_legacy(tail) ? 0 : samples_newest_ns(samples, &tail->where);
+    if (!tail->behind_ns && !mark(tail, ops, gpu))
         return;
     tail->recorded_ns = now_ns;
     tails->out++;
@@ -161,7 +168,7 @@ double tails_look(struct tails *tails, const struct samples *samples, const stru
         if (!tail->used_ns && !tail->recorded_ns)
             continue;
         looked++;
-        if (tail->recorded_ns && !is_done(tails, tail, ops, gpu, now_ns)) {
+        if (tail->recorded_ns && !is_done(tails, samples, tail, ops, gpu, now_ns)) {
             longest_ns = MAX(longest_ns, unexplained_ns(tail, charged_ns, on_device, now_ns));
             continue;
         }
@@ -186,18 +193,29 @@ void tails_note_done(struct tails *tails, const struct launch *launch, int64_t b
     }
 }
 
+/* And what came since. */
+static void mark_end(struct tails *tails, struct tail *tail, const struct limiter_gpu *ops,
+                     void *gpu, int64_t now_ns)
+{
+    if (can_ask(tails, tail, ops, gpu, now_ns) && mark(tail, ops, gpu))
+        tail->behind_ns = 0;
+}
+
 bool tails_forget(struct tails *tails, const struct samples *samples, const struct limiter_gpu *ops,
                   void *gpu, const void *stream, int64_t charged_ns, int64_t now_ns)
 {
+    bool was_out;
+
     for (unsigned i = 0; i < TAILS && stream; i++) {
         struct tail *tail = &tails->list[i];
 
         if (!is_stream(tail, stream))
             continue;
-        if (!tail->recorded_ns)
+        was_out = tail->recorded_ns;
+        if (!was_out)
             look_anew(tails, samples, tail, ops, gpu, charged_ns, now_ns);
-        else if (can_ask(tails, tail, ops, gpu, now_ns)) /* and what came since */
-            (void)ops->record(gpu, tail->event, &tail->where);
+        if (was_out || (tail->recorded_ns && tail->behind_ns))
+            mark_end(tails, tail, ops, gpu, now_ns);
         tail->used_ns = 0;
         return true;
     }

@@ -13,6 +13,9 @@
  * A stream is looked at every TAILS_GAP_NS or so, by whoever polls. An ordinary launch does nothing
  * for it, but that its stream must be known (launch_cache_knows_stream()).
  *
+ * Behind a measurement that is on its way no event is recorded: the measurement's end tells as
+ * much, and a stream whose queue is full would block whoever records.
+ *
  * The legacy stream gets no event: one would wait for all blocking streams, and hold them up in
  * turn, perhaps for ever where a kernel in one waits for a kernel in another. What is in it is done
  * when it is seen empty, or when a measurement in it is done that began later.
@@ -36,6 +39,7 @@ struct tail {
     void *event;         /* NULL until first used */
     int64_t used_ns;     /* 0: free */
     int64_t recorded_ns; /* the event is on its way since; 0: it is not */
+    int64_t behind_ns;   /* the measurement that began then stands for the event; 0: none does */
     int64_t charged_ns;  /* to the process when it was recorded, or the stream seen empty */
     int64_t done_ns;     /* the same of the event before: what it had been charged for is done */
 };

@@ -130,9 +130,36 @@ static void measurements_behind_a_long_kernel_do_not_hide_it(void **state)
     assert_near(look(&tails, 1, 1, 1000), 0, 0);
     assert_int_equal(fake_stream.recorded, 0);
     assert_near(look(&tails, 1, 1, 1060), 0, 0);
-    assert_int_equal(fake_stream.recorded, 1);
     assert_near(look(&tails, 1, 1, 1400), 339, 1e-6);
+    /* The last of them stands for an event, which a full queue would block. */
+    assert_int_equal(fake_stream.recorded, 0);
+    fake_samples.taken[0] = 2;
+    assert_near(look(&tails, 1, 1, 1500), 439, 1e-6);
+    fake_samples.taken[0] = 0;
+    assert_near(look(&tails, 1, 1, 1600), 0, 0);
+    assert_int_equal(fake_stream.recorded, 1);
     fake_samples = (struct samples){0};
+}
+
+/* What came after the measurement is marked as its stream ends. */
+static void the_end_of_a_stream_behind_a_measurement_is_marked(void **state)
+{
+    struct tails tails = {0};
+
+    (void)state;
+    fake_samples.pending = 1;
+    fake_samples.taken[0] = 1;
+    fake_samples.list[0].state = SAMPLE_PENDING;
+    fake_samples.list[0].kind = SAMPLE_DRAWN;
+    fake_samples.list[0].launch = begin_tail(&tails);
+    fake_samples.list[0].began_ns = 900 * NS_PER_MS;
+    assert_near(look(&tails, 1, 1, 1000), 0, 0);
+    assert_int_equal(fake_stream.recorded, 0);
+    assert_true(
+        tails_forget(&tails, &fake_samples, &gpu_of_tails, NULL, (void *)64, 0, 1010 * NS_PER_MS));
+    assert_int_equal(fake_stream.recorded, 1);
+    fake_samples = (struct samples){0};
+    assert_near(look(&tails, 1, 1, 1400), 399, 1e-6);
 }
 
 /* Its event would wait for all blocking streams, and keep them waiting. */
@@ -262,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_stream_without_work_is_in_no_doubt),
         cmocka_unit_test(a_stream_with_a_young_measurement_needs_no_event),
         cmocka_unit_test(measurements_behind_a_long_kernel_do_not_hide_it),
+        cmocka_unit_test(the_end_of_a_stream_behind_a_measurement_is_marked),
         cmocka_unit_test(the_legacy_stream_gets_no_event),
         cmocka_unit_test(while_one_joins_a_capture_no_stream_is_asked),
         cmocka_unit_test(the_end_of_a_stream_is_marked_anew),
