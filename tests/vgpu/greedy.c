@@ -67,8 +67,9 @@
  *   greedy queued-values  not greedy: a stream waits in each queue of the device but one, and goes on
  *                         after short kernels in the last: prints a line for each round
  *   greedy short-values COUNT  the same with short kernels
- *   greedy run-ahead      not greedy: a thread fills a stream behind a wait, which another thread ends
- *                         after short kernels in another stream: prints a line for each round
+ *   greedy run-ahead COUNT not greedy: a thread fills a stream behind a wait, by COUNT launches and by
+ *                         waits, and another one ends it after short kernels in another stream:
+ *                         prints a line for each round
  *   greedy behind         a long kernel, then short ones of its shape behind it
  *   greedy large-stacks   a process for each few long kernels, with very large stacks
  *   greedy threadless     the same, in which no thread can be made
@@ -209,7 +210,7 @@ static const struct way {
     {"spin", NULL, way_spin, 3},
     {"legacy", NULL, way_legacy, 0},
     {"queued-values", way_queued_values},
-    {"run-ahead", way_run_ahead},
+    {"run-ahead", NULL, way_run_ahead, 4},
     {"values", NULL, way_long_values, 4},
     {"short-values", NULL, way_short_values, 4},
     {"behind", way_behind},

@@ -136,29 +136,34 @@ struct ahead {
     value_fn *wait;
     cu_handle context;
     uint64_t ptr;
-    unsigned round;
+    unsigned round, launches;
 };
 
-/* Fills the first stream behind a wait: what finds no place there blocks until that ends. */
+/* Fills the first stream behind a wait, after so many launches by more waits: what finds no place
+ * there blocks until the first one ends. */
 static void *run_ahead(void *argument)
 {
     enum { MANY = 1500 };
     const struct ahead *ahead = (const struct ahead *)argument;
 
     must(cu.set_current(ahead->context), "cuCtxSetCurrent");
-    must(ahead->wait(stream, ahead->ptr, ahead->round, 0), "cuStreamWaitValue32_v2"); /* or more */
-    for (int i = 0; i < MANY; i++)
-        launch(function_of("spin"), 1, 1000, 0, stream);
+    for (unsigned i = 0; i < MANY; i++) {
+        if (i > 0 && i <= ahead->launches)
+            launch(function_of("spin"), 1, 1000, 0, stream);
+        else
+            must(ahead->wait(stream, ahead->ptr, ahead->round, 0), "cuStreamWaitValue32_v2");
+    }
     return NULL;
 }
 
-void way_run_ahead(void)
+void way_run_ahead(int launches)
 {
-    enum { FILL_US = 200000, MANY = 400 };
+    enum { FILL_US = 50000, MANY = 400 };
     value_fn *write = (value_fn *)symbol("cuStreamWriteValue32_v2");
     cu_ctx_out_fn *current = (cu_ctx_out_fn *)symbol("cuCtxGetCurrent");
     struct ahead ahead = {.wait = (value_fn *)symbol("cuStreamWaitValue32_v2"),
-                          .ptr = new_memory()};
+                          .ptr = new_memory(),
+                          .launches = (unsigned)launches};
     pthread_t thread;
 
     must(current(&ahead.context), "cuCtxGetCurrent");

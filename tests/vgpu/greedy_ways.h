@@ -123,7 +123,7 @@ void way_legacy(int number);
 void way_all_reduce(int number);
 void way_all_reduces(int number);
 void way_queued_values(void);
-void way_run_ahead(void);
+void way_run_ahead(int number);
 void way_long_values(int number);
 void way_short_values(int number);
 

@@ -126,7 +126,7 @@ static bool goes_on_credit(struct limiter *limiter, const struct launch *launch,
  * do that measure with a kernel which holds the stream up until all is launched). How long that was
  * expected to take says nothing here: the longer its launches were held, the longer it was the last
  * time. What is not known to be short, or comes after many that went so since nothing was owed,
- * follows ever more slowly: it may be long after all.
+ * follows ever more slowly: it may be long after all, and none is found out before the first ends.
  */
 static bool goes_behind(struct limiter *limiter, const struct launch *launch,
                         const struct cost *cost, int64_t balance, int64_t now_ns)
