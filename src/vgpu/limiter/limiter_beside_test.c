@@ -290,6 +290,26 @@ static void long_kernels_let_no_others_go_behind_them(void **state)
     }
 }
 
+/* Kernels that were short each time are long behind a long one, where none is seen before that
+ * ends: but for a bound on how many go there, those that went would be more than can be owed. */
+static void not_many_go_behind_a_long_kernel_that_were_short(void **state)
+{
+    struct setup setup = {
+        .cores = CORES,
+        .tenants = 1,
+        .window_ns = 120 * NS_PER_S,
+        .programs = {trace_program(1e6, 0)},
+    };
+    double share;
+
+    (void)state;
+    setup.programs[0].turns = 500;
+    setup.programs[0].rare_ns = 300e6;
+    share = trace_run(&setup, 1, false).share;
+    print_message("kernels of 1 ms that take 300 ms behind a long one: %.2f %%\n", share);
+    assert_true(share < CORES + 2 * OVER);
+}
+
 /* Without pauses by how long what goes behind a kernel may be the first of these random programs
  * has 86 of 29 %, and 72 where kernels of the same function go. */
 static void random_programs_get_no_further_behind_their_own_kernels(void **state)
@@ -318,6 +338,7 @@ int main(void)
         cmocka_unit_test(long_kernels_of_two_threads_get_little_ahead),
         cmocka_unit_test(launches_behind_a_kernel_that_waits_for_them_go),
         cmocka_unit_test(long_kernels_let_no_others_go_behind_them),
+        cmocka_unit_test(not_many_go_behind_a_long_kernel_that_were_short),
         cmocka_unit_test(random_programs_get_no_further_behind_their_own_kernels),
     };
 

@@ -59,6 +59,8 @@ static double length_of(struct world *world, struct thread *thread, unsigned sha
 
     if (program->rare && (thread->launches + 1) % program->rare == 0)
         return program->rare_ns;
+    if (program->turns && thread->launches >= program->turns)
+        return program->rare_ns * (thread->launches == program->turns ? 10 : 1);
     if (program->steps)
         return length * (1 + thread->launches % program->steps);
     switch (program->lengths) {
@@ -78,11 +80,21 @@ static double length_of(struct world *world, struct thread *thread, unsigned sha
     }
 }
 
+static unsigned shape_of(struct world *world, const struct thread *thread)
+{
+    const struct program *program = &thread->process->program;
+
+    if (program->gated)
+        return thread->launches % program->gated ? 2 : 0;
+    if (program->turns)
+        return thread->launches == program->turns ? 2 : 0;
+    return trace_draw_below(world, program->shapes);
+}
+
 void trace_choose_launch(struct world *world, struct thread *thread)
 {
     const struct program *program = &thread->process->program;
-    unsigned shape = program->gated ? 2 * (thread->launches % program->gated != 0)
-                                    : trace_draw_below(world, program->shapes);
+    unsigned shape = shape_of(world, thread);
     unsigned stream = thread->number * program->streams + thread->launches % program->streams;
 
     if (program->spins && thread->launches % 2)

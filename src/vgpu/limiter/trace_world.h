@@ -47,6 +47,8 @@ struct program {
     unsigned cores;        /* its own limit; 0: the container's */
     unsigned rare;         /* of so many launches of a thread the last takes rare_ns; 0: none */
     double rare_ns;
+    unsigned turns;    /* from so many launches of a thread on each takes rare_ns, and the first of
+                          those, of another function, ten times as long; 0: none */
     unsigned steps;    /* of so many launches of a thread the n-th takes n times as long; 0: none */
     int64_t wait_ns;   /* the first stream of each thread waits so long before each kernel */
     bool spins;        /* each second kernel waits for the next one, in another stream; */
