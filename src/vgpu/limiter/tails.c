@@ -193,7 +193,7 @@ void tails_note_done(struct tails *tails, const struct launch *launch, int64_t b
     }
 }
 
-/* And what came since. */
+/* Records the event anew, behind what came since. */
 static void mark_end(struct tails *tails, struct tail *tail, const struct limiter_gpu *ops,
                      void *gpu, int64_t now_ns)
 {
