@@ -15,7 +15,7 @@
 #define LAUNCH_MOST_NS INT64_C(20000)
 
 /* What was launched so long ago and has not begun is in a stream that waits. */
-#define STUCK_NS INT64_C(20000000)
+#define STUCK_NS INT64_C(30000000)
 
 /* A mark may be on its way longer than the sample. */
 static bool marks_are_done(const struct limiter_gpu *ops, void *gpu, struct sample *sample)
