@@ -80,8 +80,9 @@ class Mig:
                 continue
             for handle in handles[: count.value]:
                 info = Info()
-                assert self.nvml.nvmlGpuInstanceGetInfo(ctypes.c_void_p(handle), ctypes.byref(info)) == 0
-                found.append((ctypes.c_void_p(handle), info))
+                # One that has ended since it was listed is not there.
+                if self.nvml.nvmlGpuInstanceGetInfo(ctypes.c_void_p(handle), ctypes.byref(info)) == 0:
+                    found.append((ctypes.c_void_p(handle), info))
         return found
 
     def placements(self, gpu):
