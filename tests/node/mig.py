@@ -5,6 +5,8 @@ import ctypes
 import os
 import pathlib
 
+INVALID_ARGUMENT = 2  # NVML_ERROR_INVALID_ARGUMENT, of a handle of one that has ended
+
 
 class Placement(ctypes.Structure):
     _fields_ = [("start", ctypes.c_uint), ("size", ctypes.c_uint)]
@@ -80,8 +82,9 @@ class Mig:
                 continue
             for handle in handles[: count.value]:
                 info = Info()
-                # One that has ended since it was listed is not there.
-                if self.nvml.nvmlGpuInstanceGetInfo(ctypes.c_void_p(handle), ctypes.byref(info)) == 0:
+                code = self.nvml.nvmlGpuInstanceGetInfo(ctypes.c_void_p(handle), ctypes.byref(info))
+                assert code in (0, INVALID_ARGUMENT)
+                if code == 0:  # else it has ended since it was listed
                     found.append((ctypes.c_void_p(handle), info))
         return found
 

@@ -10,10 +10,9 @@
 
 static void the_streams_beside_one(void **state)
 {
+    static const char threads[2];
     struct streams streams = {0};
     struct launch launch = launch_of(0x1000, 1), others[STREAMS];
-
-    static const char threads[2];
 
     (void)state;
     for (uintptr_t i = 0; i < 20; i++) { /* stream 0 is the legacy one: it can't be marked */
